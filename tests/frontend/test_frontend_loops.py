@@ -27,13 +27,17 @@ IMAGE = RNG.standard_normal((1, 3, 9, 11)).astype(np.float32)
 def model(body, inputs, outputs, opset=21, **weights):
     text = f'<ir_version: 10, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) {{ {body} }}'
     built = onnx.parser.parse_model(text)
-    built.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items())
+    built.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()
+    )
     onnx.checker.check_model(built)
     return built
 
 
 def peers(built, feeds, reference):
-    session = onnxruntime.InferenceSession(built.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        built.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     yield dict(zip([o.name for o in built.graph.output], session.run(None, feeds), strict=True))
     if reference:
         found = ReferenceEvaluator(built).run(None, feeds)
@@ -95,7 +99,9 @@ def by_turns(name):
 def test_turns_by_data(name):
     runs = [{"n": np.array(n), "x": X} for n in (0, 1, 2, 9, 40)]
     # ONNX's reference does not gather what the standard says.
-    compiled = hold(by_turns(name), *runs, reference="[k" not in TURNS[name][1] and "gathered" not in name)
+    compiled = hold(
+        by_turns(name), *runs, reference="[k" not in TURNS[name][1] and "gathered" not in name
+    )
     assert Loop in ops(compiled, runs[0])
 
 
@@ -166,9 +172,13 @@ def test_scans(name, length):
 
 def test_a_scan_of_nothing():
     # Which onnxruntime fails at.
-    built = model(SCANS["sums"][0], "float[0, 5] x", "float[5] s, float[0, 5] y", z=WEIGHTS["z"] + 2)
+    built = model(
+        SCANS["sums"][0], "float[0, 5] x", "float[5] s, float[0, 5] y", z=WEIGHTS["z"] + 2
+    )
     for device in ("reference", "cpu"):
-        results = saccade.compile(built, device=device, cache=False).run({"x": np.empty((0, 5), np.float32)})
+        results = saccade.compile(built, device=device, cache=False).run(
+            {"x": np.empty((0, 5), np.float32)}
+        )
         np.testing.assert_array_equal(results["s"], WEIGHTS["z"] + 2)
         assert results["y"].shape == (0, 5)
 
@@ -178,7 +188,10 @@ def test_a_scan_of_batches():
         "s, y = Scan<num_scan_inputs=1, body = b (float[5] a, float[5] e) => (float[5] a2, float[5] o) { a2 = Add(a, e) o = Mul(a2, a2) }>(, z, x)",
         "float[2, 5] z, float[2, 3, 5] x", "float[2, 5] s, float[2, 3, 5] y", opset=8,
     )  # fmt: skip
-    feeds = {"z": RNG.standard_normal((2, 5)).astype(np.float32), "x": RNG.standard_normal((2, 3, 5)).astype(np.float32)}
+    feeds = {
+        "z": RNG.standard_normal((2, 5)).astype(np.float32),
+        "x": RNG.standard_normal((2, 3, 5)).astype(np.float32),
+    }
     hold(built, feeds, reference=False)
 
 
@@ -188,7 +201,9 @@ def test_a_scan_of_what_is_found():
         "f = ReduceMax<keepdims=0>(x, one) c = Greater(f, zero) nz = NonZero(c) at = Squeeze(nz, ax) r = Gather<axis=0>(x, at) " + body,
         "float[40, 5] x", "float[5] s, float[k, 5] y", z=WEIGHTS["z"], one=np.array([1]), ax=np.array([0]), zero=np.float32(1.0),
     )  # fmt: skip
-    runs = [{"x": (RNG.standard_normal((40, 5)) * scale).astype(np.float32)} for scale in (0.5, 0.7, 9)]
+    runs = [
+        {"x": (RNG.standard_normal((40, 5)) * scale).astype(np.float32)} for scale in (0.5, 0.7, 9)
+    ]
     assert Loop in ops(hold(built, *runs, reference=False), runs[0])
 
 
@@ -216,13 +231,23 @@ KERNELS = {
 def test_branches_by_data(name):
     outputs, body = BRANCHES[name]
     used = {n: w for n, w in KERNELS.items() if re.search(rf"[ (]{n}[,)]", body)}
-    built = model("m = ReduceMax<keepdims=0>(x) q = Greater(m, zero) " + body, "float[1, 3, 9, 11] x", outputs, zero=np.float32(0), **used)
+    built = model(
+        "m = ReduceMax<keepdims=0>(x) q = Greater(m, zero) " + body,
+        "float[1, 3, 9, 11] x",
+        outputs,
+        zero=np.float32(0),
+        **used,
+    )
     runs = [{"x": IMAGE}, {"x": -np.abs(IMAGE)}]
     compiled = hold(built, *runs)
     assert ops(compiled, runs[0]) == ([] if "cheap" in name else [Branch])
     if "cheap" not in name:
         # What bodies know is packed for them alone.
-        assert not any(c.sources[0].startswith("k") for c in compiled.plan(x=IMAGE.shape).needs.constants if c.packing is None)
+        assert not any(
+            c.sources[0].startswith("k")
+            for c in compiled.plan(x=IMAGE.shape).needs.constants
+            if c.packing is None
+        )
 
 
 def test_branches_that_differ_by_the_sizes_of_inputs():
@@ -233,7 +258,11 @@ def test_branches_that_differ_by_the_sizes_of_inputs():
     # Sizes are tried, and each makes a model of its own.
     compiled = saccade.compile(built, cache=False)
     for m, size in ((1.0, 3), (-1.0, 5)):
-        feeds = {"m": np.array(m, np.float32), "x": np.arange(4, dtype=np.float32), "z": np.arange(size, dtype=np.float32)}
+        feeds = {
+            "m": np.array(m, np.float32),
+            "x": np.arange(4, dtype=np.float32),
+            "z": np.arange(size, dtype=np.float32),
+        }
         (wanted,) = peers(built, feeds, reference=False)
         np.testing.assert_array_equal(compiled.run(feeds)["y"], wanted["y"])
 
@@ -269,7 +298,13 @@ def test_checked_code_and_other_precisions():
 
 def test_half_precision():
     body = "y, r = Loop(n, t, x) <body = b (int64 i, bool c, float16[3, 5] v) => (bool c2, float16[3, 5] v2, float16[3, 5] o) { c2 = Identity(c) m = MatMul(v, m55) v2 = Tanh(m) o = Add(v2, x) }>"
-    built = model(body, "int64 n, float16[3, 5] x", "float16[3, 5] y, float16[k, 3, 5] r", t=np.array(True), m55=WEIGHTS["m55"].astype(np.float16))
+    built = model(
+        body,
+        "int64 n, float16[3, 5] x",
+        "float16[3, 5] y, float16[k, 3, 5] r",
+        t=np.array(True),
+        m55=WEIGHTS["m55"].astype(np.float16),
+    )
     feeds = {"n": np.array(4), "x": X.astype(np.float16)}
     (wanted,) = peers(built, feeds, reference=False)
     for device in ("reference", "cpu"):
@@ -286,8 +321,12 @@ def test_a_loop_that_never_ends():
     )  # fmt: skip
     built.graph.node[0].name = "endless"
     for device in ("reference", "cpu"):
-        compiled = saccade.compile(built, device=device, cache=False, limits=saccade.Limits(turns=50))
-        with pytest.raises(LoopError, match=r"loop 'endless' is not done after 50 turns \(Limits.turns\)"):
+        compiled = saccade.compile(
+            built, device=device, cache=False, limits=saccade.Limits(turns=50)
+        )
+        with pytest.raises(
+            LoopError, match=r"loop 'endless' is not done after 50 turns \(Limits.turns\)"
+        ):
             compiled.run({"x": X})
         # The program is as good as before.
         with pytest.raises(LoopError):
@@ -306,7 +345,9 @@ def test_a_known_number_of_turns_beyond_the_bound_is_refused():
         "y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { c2 = Identity(c) v2 = Add(v, x) }>",
         "float[3, 5] x", "float[3, 5] y", n=np.array(10**12), t=np.array(True),
     )  # fmt: skip
-    with pytest.raises(UnsupportedModelError, match=r"makes 10+ turns, more than \d+ \(Limits.turns\)"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"makes 10+ turns, more than \d+ \(Limits.turns\)"
+    ):
         saccade.compile(built, cache=False)
 
 
@@ -335,8 +376,16 @@ def test_there_are_no_bundles_of_them(tmp_path):
 
 def test_sizes_that_vary():
     body, outputs = TURNS["gathered"]
-    built = model(body.replace("[3, 5]", "[h, w]"), "int64 n, float[h, w] x", "float[h, w] y, float[k, w, h] r", t=np.array(True))
-    runs = [{"n": np.array(n), "x": RNG.standard_normal(shape).astype(np.float32)} for n, shape in ((2, (3, 5)), (1, (1, 1)), (3, (8, 2)))]
+    built = model(
+        body.replace("[3, 5]", "[h, w]"),
+        "int64 n, float[h, w] x",
+        "float[h, w] y, float[k, w, h] r",
+        t=np.array(True),
+    )
+    runs = [
+        {"n": np.array(n), "x": RNG.standard_normal(shape).astype(np.float32)}
+        for n, shape in ((2, (3, 5)), (1, (1, 1)), (3, (8, 2)))
+    ]
     hold(built, *runs, reference=False)
 
 

@@ -44,7 +44,9 @@ class Loop(BodyOp):
         (body,) = self.bodies
         expect_count(self, inputs, 2 + self.carried + self.constants, len(inputs))
         operands = inputs[: len(inputs) - self.constants]
-        expect_fit(self, body.takes, [*(TensorType(t.dtype, ()) for t in operands[:2]), *operands[2:]])
+        expect_fit(
+            self, body.takes, [*(TensorType(t.dtype, ()) for t in operands[:2]), *operands[2:]]
+        )
         gives = body.gives
         expect(self, len(gives) > self.carried, f"its body gives {len(gives)} values")
         kept = body.takes[2 : 2 + self.carried]

@@ -64,7 +64,9 @@ def make(
     def with_bodies(step: Step, bodies: Sequence[tuple[Graph, GraphLayout]]) -> Step:
         if not bodies:
             return step
-        plans = tuple(make(b, inner, b.with_bounds({}), threads, isa, limits) for b, inner in bodies)
+        plans = tuple(
+            make(b, inner, b.with_bounds({}), threads, isa, limits) for b, inner in bodies
+        )
         # Of one turn: nobody knows how many there are.
         return replace(step, bodies=plans, estimate=max(plan.estimate for plan in plans))
 

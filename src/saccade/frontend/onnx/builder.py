@@ -324,9 +324,7 @@ class Builder:
 
 Counts = Mapping[str, tuple[Count, Value]]
 """Sizes that steps find out, and where these leave them."""
-Memory = tuple[
-    dict[Dim, Value], dict[tuple[Dim, ...], Value], dict[tuple[Value, Dim, Dim], Dim]
-]
+Memory = tuple[dict[Dim, Value], dict[tuple[Dim, ...], Value], dict[tuple[Value, Dim, Dim], Dim]]
 """Sizes as tensors, where the elements of lists are, and sizes that conditions choose."""
 
 

@@ -112,9 +112,7 @@ class Loops(Bodies):
             raise Refusal(DEPENDS)
         return bool(array.item())
 
-    def _rolled(
-        self, call: OnnxNode, body: onnx_ir.Graph, loop: Rolled
-    ) -> Sequence[Result | None]:
+    def _rolled(self, call: OnnxNode, body: onnx_ir.Graph, loop: Rolled) -> Sequence[Result | None]:
         found = rolled(call, loop, lambda inputs: self._turn(call, body, inputs))
         return [None] * len(call.node.outputs) if found is None else found
 
@@ -169,8 +167,9 @@ class Loops(Bodies):
             Scanned(x, axis, backwards=bool(back))
             for x, axis, back in zip(values, axes, backwards, strict=True)
         ]
-        reverse, at = _each(call, "scan_output_directions", made), _each(
-            call, "scan_output_axes", made
+        reverse, at = (
+            _each(call, "scan_output_directions", made),
+            _each(call, "scan_output_axes", made),
         )
         if isinstance(length, int) and 0 < length and length * len(body) <= _FEW_NODES:
             return self._scan_unrolled(call, body, carried, scanned, length, reverse, at)

@@ -271,7 +271,10 @@ class _Lowering(ControlFlow):
                 self._controlled(call)
                 return
             # Importers take what is absent for what a node left out.
-            if any(isinstance(one, Listed) for one in given) and node.op_type not in _TAKE_SEQUENCES:
+            if (
+                any(isinstance(one, Listed) for one in given)
+                and node.op_type not in _TAKE_SEQUENCES
+            ):
                 raise Refusal("takes a sequence")
             results = importer(call)
         except Refusal as refusal:

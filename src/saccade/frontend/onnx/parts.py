@@ -84,7 +84,9 @@ class Part:
             if any(depends(dim, self.counts) for dim in value.shape):
                 raise Refusal("a body gives as many elements as its own steps find out")
         whole = self._build.part(self.nodes, self.counts, outputs)
-        return Graph(tuple(inputs), whole.outputs, whole.nodes, whole.constants, counts=whole.counts)
+        return Graph(
+            tuple(inputs), whole.outputs, whole.nodes, whole.constants, counts=whole.counts
+        )
 
 
 @dataclass(frozen=True, slots=True)

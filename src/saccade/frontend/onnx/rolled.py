@@ -122,9 +122,7 @@ def rolled(call: OnnxNode, loop: Rolled, turn: _Turn) -> list[Result] | None:
     return [*found, *gathered]
 
 
-def _inputs(
-    call: OnnxNode, loop: Rolled, number: Value, formals: Sequence[Value]
-) -> list[Result]:
+def _inputs(call: OnnxNode, loop: Rolled, number: Value, formals: Sequence[Value]) -> list[Result]:
     """What the body takes, in the part that it is imported into."""
     values = iter(formals)
     carried = [
