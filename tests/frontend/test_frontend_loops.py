@@ -375,7 +375,7 @@ def test_there_are_no_bundles_of_them(tmp_path):
 
 
 def test_sizes_that_vary():
-    body, outputs = TURNS["gathered"]
+    body, _ = TURNS["gathered"]
     built = model(
         body.replace("[3, 5]", "[h, w]"),
         "int64 n, float[h, w] x",

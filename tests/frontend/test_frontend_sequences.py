@@ -45,9 +45,9 @@ def hold(built, feeds, name):
         compiled = saccade.compile(built, device=device, threads=2, cache=False)
         results = compiled.run(feeds)
         for given in wanted:
-            for name, array in zip(names, given, strict=True):
-                assert results[name].dtype == np.asarray(array).dtype
-                np.testing.assert_allclose(results[name], array, rtol=1e-5)
+            for output, array in zip(names, given, strict=True):
+                assert results[output].dtype == np.asarray(array).dtype
+                np.testing.assert_allclose(results[output], array, rtol=1e-5)
     # Nothing of them is left to run.
     plan = compiled.plan(**{name: np.shape(array) for name, array in feeds.items()})
     assert not any(step.bodies for step in plan.steps)

@@ -101,11 +101,9 @@ class Body:
         values = []
         for number, (name, kind) in enumerate(zip(self.names, self.types, strict=True)):
             at = number - self.inputs
-            if 0 <= at < len(self.constants):
-                name = known[self.constants[at]][0]
-            else:
-                name = _fresh(name, taken)
-            values.append(Value(name, kind.dtype, kind.shape))
+            constant = 0 <= at < len(self.constants)
+            free = known[self.constants[at]][0] if constant else _fresh(name, taken)
+            values.append(Value(free, kind.dtype, kind.shape))
         constants = {values[self.inputs + i]: known[at][1] for i, at in enumerate(self.constants)}
 
         def named(numbers: tuple[int, ...]) -> tuple[Value, ...]:

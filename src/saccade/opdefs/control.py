@@ -24,9 +24,9 @@ class Loop(BodyOp):
     Operands: how many turns at most (int64 [1]), whether to begin (bool [1]), `carried` values,
     whatever else the body reads, constants. The body takes the number of the turn (int64 []),
     whether it was to be made (bool []), the carried values, and what it reads. It gives whether
-    there is another turn (bool, one element), the carried values, and values to gather. Results: the
-    carried values after the last turn, gathered values [room, …], the number of turns (int64 [1]).
-    Behind the turns that were made, gathered values are 0.
+    there is another turn (bool, one element), the carried values, and values to gather. Results:
+    the carried values after the last turn, gathered values [room, …], the number of turns (int64
+    [1]). Behind the turns that were made, gathered values are 0.
 
     Attributes:
         carried: How many values go from turn to turn.

@@ -1,4 +1,4 @@
-"""Sequences while a model is imported: lists of what is in them, which leave no trace in a graph."""
+"""Sequences while a model is imported: lists of what is in them, without a trace in the graph."""
 
 from __future__ import annotations
 

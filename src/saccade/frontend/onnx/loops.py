@@ -20,9 +20,8 @@ from saccade.frontend.onnx.listed import Item, Listed, Result
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rolled import Rolled, Scanned, rolled
-from saccade.ir import Dim, DType, Factor, IndexMap, Value
+from saccade.ir import Dim, DType, Value
 from saccade.ir.counts import depends
-from saccade.opdefs import Move
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -171,7 +170,7 @@ class Loops(Bodies):
             _each(call, "scan_output_directions", made),
             _each(call, "scan_output_axes", made),
         )
-        if isinstance(length, int) and 0 < length and length * len(body) <= _FEW_NODES:
+        if isinstance(length, int) and length > 0 and length * len(body) <= _FEW_NODES:
             return self._scan_unrolled(call, body, carried, scanned, length, reverse, at)
         loop = Rolled(length, None, None, carried, tuple(scanned))
         results = self._rolled(call, body, loop)

@@ -22,12 +22,12 @@ from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
 from saccade.frontend.onnx.symbolic import Symbolic, is_static
-from saccade.frontend.onnx.value_inputs import value_inputs
+from saccade.frontend.onnx.value_inputs import UNNAMED, declared, value_inputs
 from saccade.ir import Array, Dim, DType, Graph, Value
 from saccade.ir.expr import IDENTITY
 from saccade.limits import Deadline, Limits
 from saccade.opdefs import Pointwise
-from saccade.signature import Signature, TensorInfo
+from saccade.signature import Signature
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -36,8 +36,6 @@ __all__ = ["lower"]
 
 _TAKE_SEQUENCES = frozenset({"Identity", *SEQUENCES})
 _HALVES = (DType.F16, DType.BF16)
-_UNNAMED = (None, "", "?")
-"""What stands for an axis of any size; each such axis has its own."""
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 
 
@@ -154,7 +152,7 @@ class _Lowering(ControlFlow):
         """The error for a model that runs once more is known of its inputs."""
         graph = self.model.graph
         given = [value for value in graph.inputs if value.name not in graph.initializers]
-        sides = [[_declared(value) for value in side] for side in (given, graph.outputs)]
+        sides = [[declared(value) for value in side] for side in (given, graph.outputs)]
         inputs, outputs = ([info for info in side if info is not None] for side in sides)
         if any(None in side for side in sides):
             return UnsupportedModelError(rows)
@@ -199,7 +197,7 @@ class _Lowering(ControlFlow):
         if isinstance(extent, int) and extent != UNKNOWN:
             return extent
         label = getattr(extent, "value", None)
-        given = f"{name}_dim_{axis}" if label in _UNNAMED else str(label)
+        given = f"{name}_dim_{axis}" if label in UNNAMED else str(label)
         # Axes of one name are one symbol: shape rules then see that they are equal.
         if given not in self.symbols:
             self.symbols[given] = self.build.symbol(given)
@@ -217,8 +215,8 @@ class _Lowering(ControlFlow):
             self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
             # A stand-in, so that all outputs are looked at; the row above ends the import.
             return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))
-        declared = self.survey.dtype_of(source)
-        wanted = declared if declared in _HALVES else DType.F32
+        said = self.survey.dtype_of(source)
+        wanted = said if said in _HALVES else DType.F32
         assert wanted is not None
         if operand.dtype is wanted or not {operand.dtype, wanted} <= {*_HALVES, DType.F32}:
             return operand
@@ -390,22 +388,6 @@ class _Lowering(ControlFlow):
                 self.found[value] = self.found[result]
             else:
                 self.lost.add(value)
-
-
-def _declared(value: onnx_ir.Value) -> TensorInfo | None:
-    """What the file says of an input or output, if that is enough to go by."""
-    dtype, name = Survey.dtype_of(value), value.name or ""
-    if dtype is None:
-        return None
-    if value.shape is None:
-        return TensorInfo(name, dtype.value, ("...",))
-    shape = list[int | str]()
-    for axis, extent in enumerate(value.shape):
-        size = extent if isinstance(extent, int) else extent.value
-        if size is None or size in _UNNAMED or size == UNKNOWN:
-            size = f"{name}_dim_{axis}"
-        shape.append(size)
-    return TensorInfo(name, dtype.value, tuple(shape))
 
 
 def _name(node: onnx_ir.Node) -> str:

@@ -216,7 +216,7 @@ def _emitted(
     operands = (*_bounds(call, loop), *initial, *inside.values, *inside.constants)
     results = build.emit(op, operands, call.name, closing=True)
     gathered = results[len(initial) : -1]
-    if not rows or exact and room == loop.size:
+    if not rows or (exact and room == loop.size):
         return list(results[:-1])
     size = build.symbol("turns")
     assert isinstance(room, int), "what is not exact has a number as its bound"

@@ -1,17 +1,25 @@
-"""Inputs whose values decide shapes: a model is imported anew for each value of theirs."""
+"""Inputs whose values decide shapes: a model is imported anew for each value of theirs.
+
+What such a model takes and gives is known from its file alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.survey import Survey
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS
+from saccade.signature import TensorInfo
 
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["value_inputs"]
+__all__ = ["UNNAMED", "declared", "value_inputs"]
+
+UNNAMED = (None, "", "?")
+"""What stands for an axis of any size; each such axis has its own."""
 
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -81,3 +89,19 @@ def _small(value: onnx_ir.Value) -> bool:
         return False
     # An unknown length may be short.
     return all(not isinstance(size, int) or size <= MAX_ELEMENTS for size in shape)
+
+
+def declared(value: onnx_ir.Value) -> TensorInfo | None:
+    """What the file says of an input or output, if that is enough to go by."""
+    dtype, name = Survey.dtype_of(value), value.name or ""
+    if dtype is None:
+        return None
+    if value.shape is None:
+        return TensorInfo(name, dtype.value, ("...",))
+    shape = list[int | str]()
+    for axis, extent in enumerate(value.shape):
+        size = extent if isinstance(extent, int) else extent.value
+        if size is None or size in UNNAMED or size == UNKNOWN:
+            size = f"{name}_dim_{axis}"
+        shape.append(size)
+    return TensorInfo(name, dtype.value, tuple(shape))

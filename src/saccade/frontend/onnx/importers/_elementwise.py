@@ -8,7 +8,7 @@ from functools import wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.call import TensorImporter, OnnxNode, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand, TensorImporter
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, check_count
 from saccade.frontend.onnx.symbolic_arithmetic import on_elements

@@ -9,7 +9,7 @@ from functools import partial, reduce, wraps
 import numpy as np
 
 from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
-from saccade.frontend.onnx.call import TensorImporter, OnnxNode, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand, TensorImporter
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
