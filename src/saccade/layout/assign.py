@@ -81,26 +81,16 @@ def assign(
     deadline.check()
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
-
-    def lay_out_body(body: Graph) -> GraphLayout:
-        return assign(
-            body,
-            body.with_bounds({}),
-            backend,
-            threads=threads,
-            exact=exact,
-            available=available,
-            timings=timings,
-            limits=limits,
-            reuse=reuse,
-        )
-
-    work = _Assignment(
-        graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse, lay_out_body
-    )
+    work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
     for node in graph.nodes:
         work.node(node)
     work.outputs()
+    work.bodies(
+        lambda body: assign(
+            body, body.with_bounds({}), backend, threads=threads, exact=exact,
+            available=available, timings=timings, limits=limits, reuse=reuse,
+        )
+    )  # fmt: skip
     # The caller's arrays are row-major, however their values are stored.
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}
     # By now all calls were asked about, so that it is known which tuned choices found no use.
@@ -132,10 +122,10 @@ class _Assignment:
         pairs: What may be one step, by the first node.
         apart: Why nodes are steps of their own that could be half of another one.
         reuse: As in `assign`.
-        lay_out_body: Lays out the graph inside of an operator.
         instead: The node of both for the second one of each pair that became one step.
         steps: So far.
         converted: Copies of stored values in other storage.
+        inside: The graphs inside of operators, by number of the step.
     """
 
     graph: Graph
@@ -146,10 +136,10 @@ class _Assignment:
     pairs: Mapping[Node, Pair]
     apart: dict[Node, Passed]
     reuse: bool
-    lay_out_body: Callable[[Graph], GraphLayout]
     instead: dict[Node, Node] = field(default_factory=dict)
     steps: list[StepLayout] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
+    inside: dict[int, tuple[Graph, ...]] = field(default_factory=dict)
 
     def node(self, node: Node) -> None:
         """Append the steps of one node; those of a pair when its second one's turn comes."""
@@ -203,6 +193,12 @@ class _Assignment:
             self._copy(
                 f"{value.name} to the caller", stored, target, "the caller's memory is row-major"
             )
+
+    def bodies(self, lay_out: Callable[[Graph], GraphLayout]) -> None:
+        """Lay out the graphs inside of operators, each for itself."""
+        for number, graphs in self.inside.items():
+            laid = tuple((graph, lay_out(graph)) for graph in graphs)
+            self.steps[number] = self.steps[number]._replace(bodies=laid)
 
     def _views(self, value: Value) -> tuple[View, ...]:
         """The views that operators may read a value by; the one that is stored first."""
@@ -276,9 +272,7 @@ class _Assignment:
         )
         self._append(name, fit, ins, outs)
         if isinstance(fit.call.op, BodyOp):
-            graphs = fit.call.op.graphs(node.inputs, self.graph.constants)
-            bodies = tuple((body, self.lay_out_body(body)) for body in graphs)
-            self.steps[-1] = self.steps[-1]._replace(bodies=bodies)
+            self.inside[len(self.steps) - 1] = fit.call.op.graphs(node.inputs, self.graph.constants)
         for own, wanted in zip(outs, outputs, strict=True):
             if own != wanted:
                 self._copy(name, own, wanted, fit.why)

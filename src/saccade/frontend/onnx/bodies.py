@@ -31,6 +31,7 @@ class Bodies(ABC):
         found: What each ONNX value became.
         lost: Values behind nodes that are refused.
         absent: Optional values that are not there.
+        inlined: Whether the nodes are those that the standard makes another one of.
     """
 
     def __init__(self, build: Builder) -> None:
@@ -38,6 +39,7 @@ class Bodies(ABC):
         self.found: dict[onnx_ir.Value, Result] = {}
         self.lost: set[onnx_ir.Value] = set()
         self.absent: set[onnx_ir.Value] = set()
+        self.inlined = False
 
     @abstractmethod
     def _nodes(self, graph: onnx_ir.Graph) -> None:

@@ -14,7 +14,7 @@ from saccade.errors import ModelError
 from saccade.frontend.onnx.bodies import DEPENDS, Bodies, as_type
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
-from saccade.frontend.onnx.listed import Listed, Result
+from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.moves import reshaped, spell
 from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
 from saccade.frontend.onnx.parts import Part, captured, costly
@@ -23,12 +23,12 @@ from saccade.ir import Dim, DType, Value
 from saccade.ir.expr import apply, arg, const
 from saccade.opdefs import Branch, Pad, Pointwise
 
-__all__ = ["Branches"]
+__all__ = ["BranchNodes"]
 
 _BRANCHES = ("then_branch", "else_branch")
 
 
-class Branches(Bodies):
+class BranchNodes(Bodies):
     """What a lowering does with If."""
 
     def _if(self, call: OnnxNode) -> Sequence[Result | None]:
@@ -63,7 +63,7 @@ def _tensors(call: OnnxNode, yes: _Side, no: _Side) -> tuple[Operand, Operand] |
     """Both results as tensors of one type; None if one is behind a node that is refused."""
     if yes is None or no is None:
         return None
-    if isinstance(yes, Listed) or isinstance(no, Listed):
+    if isinstance(yes, TensorList) or isinstance(no, TensorList):
         raise Refusal(f"{DEPENDS}, with branches that give sequences")
     if yes.dtype is not no.dtype:
         raise Refusal(f"{DEPENDS}, with branches of different types")

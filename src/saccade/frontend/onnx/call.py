@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
 from saccade.frontend.onnx.builder import Builder, whole_dims
-from saccade.frontend.onnx.listed import Listed, Result
+from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
 from saccade.ir import Array, Dim, Op, Value
@@ -133,14 +133,14 @@ class OnnxNode:
         assert found is not None
         return found
 
-    def listed(self, index: int) -> Listed:
+    def listed(self, index: int) -> TensorList:
         """An operand that is a sequence.
 
         Raises:
             ModelError: If it is none.
         """
         found = self.given[index] if index < len(self.given) else None
-        if not isinstance(found, Listed):
+        if not isinstance(found, TensorList):
             raise self.broken(f"its input {index} is no sequence")
         return found
 

@@ -7,14 +7,14 @@ runs as programs of their own (`opdefs.control`).
 
 from __future__ import annotations
 
-from saccade.frontend.onnx.branches import Branches
+from saccade.frontend.onnx.branches import BranchNodes
 from saccade.frontend.onnx.call import OnnxNode
-from saccade.frontend.onnx.loops import Loops
+from saccade.frontend.onnx.loops import LoopNodes
 
 __all__ = ["ControlFlow"]
 
 
-class ControlFlow(Branches, Loops):
+class ControlFlow(BranchNodes, LoopNodes):
     """What a lowering does with nodes that have bodies."""
 
     def _controlled(self, call: OnnxNode) -> None:

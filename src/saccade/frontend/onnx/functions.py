@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from saccade.frontend.onnx.call import Operand
 
-__all__ = ["Body", "body_of", "has_body"]
+__all__ = ["FunctionBody", "body_of", "has_body"]
 
 _BROKEN = (ValueError, TypeError, LookupError, RuntimeError, AttributeError)
 """What onnx and onnx-ir raise for a node that does not fit its own schema."""
@@ -40,7 +40,7 @@ class _Schema(Protocol):
     ) -> bytes: ...
 
 
-class Body(NamedTuple):
+class FunctionBody(NamedTuple):
     """What stands for a node.
 
     Attributes:
@@ -52,7 +52,9 @@ class Body(NamedTuple):
     outputs: tuple[onnx_ir.Value | None, ...]
 
 
-def body_of(node: onnx_ir.Node, opset: int, operands: Sequence[Operand | None]) -> Body | None:
+def body_of(
+    node: onnx_ir.Node, opset: int, operands: Sequence[Operand | None]
+) -> FunctionBody | None:
     """What the standard says that a node does, attributes filled in.
 
     Args:
@@ -87,7 +89,7 @@ def body_of(node: onnx_ir.Node, opset: int, operands: Sequence[Operand | None]) 
         proto.output.extend(name for name in results if name in made)
         function = onnx_ir.serde.deserialize_function(proto)
         named = {value.name: value for value in function.outputs}
-        return Body(function, tuple(named.get(name) for name in results))
+        return FunctionBody(function, tuple(named.get(name) for name in results))
     # No error: without a body the node is refused for a reason of its own.
     except (onnx.defs.SchemaError, onnx_ir.serde.SerdeError, *_BROKEN):
         return None

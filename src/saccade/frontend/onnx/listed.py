@@ -9,7 +9,7 @@ from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
 from saccade.ir import DType, Value
 
-__all__ = ["Item", "Listed", "Result", "Rows"]
+__all__ = ["Item", "Result", "Rows", "TensorList"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ Item = Value | Symbolic | Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Listed:
+class TensorList:
     """A sequence of tensors.
 
     Attributes:
@@ -69,10 +69,10 @@ class Listed:
             raise Refusal(f"there is no item {position} in a sequence of {count}")
         return at
 
-    def with_items(self, items: Sequence[Item]) -> Listed:
+    def with_items(self, items: Sequence[Item]) -> TensorList:
         """Another sequence of such tensors."""
-        return Listed(tuple(items), self.dtype)
+        return TensorList(tuple(items), self.dtype)
 
 
-Result = Value | Symbolic | Listed
+Result = Value | Symbolic | TensorList
 """What an ONNX value became."""

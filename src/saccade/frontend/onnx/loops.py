@@ -16,7 +16,7 @@ import numpy as np
 from saccade.frontend.onnx.bodies import DEPENDS, Bodies
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers.sequences import stacked
-from saccade.frontend.onnx.listed import Item, Listed, Result
+from saccade.frontend.onnx.listed import Item, Result, TensorList
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rolled import Rolled, Scanned, rolled
@@ -26,7 +26,7 @@ from saccade.ir.counts import depends
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Loops"]
+__all__ = ["LoopNodes"]
 
 _MOST_TURNS = 1024
 _MOST_NODES = 16384
@@ -49,7 +49,7 @@ class _Count:
     tensor: Operand | None
 
 
-class Loops(Bodies):
+class LoopNodes(Bodies):
     """What a lowering does with Loop, Scan and SequenceMap."""
 
     def _loop(self, call: OnnxNode) -> Sequence[Result | None]:
@@ -57,6 +57,9 @@ class Loops(Bodies):
         carried = [_given(call, index) for index in range(2, len(call.given))]
         if len(body.outputs) < 1 + len(carried):
             raise call.broken(f"carries {len(carried)} values of {len(body.outputs)}")
+        if self.inlined and count.size is None and len(body.outputs) > 1 + len(carried):
+            # As Range is written: one plan for each length is better than a loop with a bound.
+            raise Refusal(DEPENDS)
         going = call.operand(1) if call.has(1) else self.build.constant(np.asarray(True), "going")
         most = count.size if isinstance(count.size, int) else None
         # One that is as long as data say is never unrolled; one without a number may be short.
@@ -219,7 +222,7 @@ class Loops(Bodies):
         count = len(first.tensors())
         _check_turns(body, count)
         lists = [
-            given.tensors() if isinstance(given, Listed) else [given] * count
+            given.tensors() if isinstance(given, TensorList) else [given] * count
             for given in (_given(call, index) for index in range(len(call.given)))
         ]
         if any(len(one) != count for one in lists):
@@ -231,7 +234,7 @@ class Loops(Bodies):
                 return [None] * len(call.node.outputs)
             for items, value in zip(gathered, results, strict=True):
                 items.append(_tensor(value))
-        return [Listed(tuple(items), _dtype(items)) for items in gathered]
+        return [TensorList(tuple(items), _dtype(items)) for items in gathered]
 
 
 def _turns_of(call: OnnxNode) -> _Count:
@@ -267,7 +270,7 @@ def _there(values: Sequence[Result | None]) -> list[Result]:
 
 def _tensor(value: Result | None) -> Operand:
     assert value is not None, "looked at by the caller"
-    if isinstance(value, Listed):
+    if isinstance(value, TensorList):
         raise Refusal("a body gives a sequence where a tensor is expected")
     return value
 

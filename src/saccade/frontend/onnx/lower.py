@@ -17,7 +17,7 @@ from saccade.frontend.onnx.control_flow import ControlFlow
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.importers.sequences import SEQUENCES
-from saccade.frontend.onnx.listed import Listed, Result
+from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
@@ -204,7 +204,7 @@ class _Lowering(ControlFlow):
         return self.symbols[given]
 
     def _output(self, source: onnx_ir.Value, operand: Result) -> Value:
-        if isinstance(operand, Listed):
+        if isinstance(operand, TensorList):
             self.survey.refuse("(output)", "-", "outputs must be tensors", source.name or "")
             return self.build.constant(np.zeros(()))  # a stand-in, as below
         if isinstance(operand, Symbolic):
@@ -261,7 +261,7 @@ class _Lowering(ControlFlow):
             self._refuse_unless_function(node)
             return
         given = self._operands(node)
-        tensors = tuple(None if isinstance(found, Listed) else found for found in given)
+        tensors = tuple(None if isinstance(found, TensorList) else found for found in given)
         call = OnnxNode(node, tensors, self._opset(node), self.build, self.array_of, given)
         self._check(node)
         try:
@@ -270,7 +270,7 @@ class _Lowering(ControlFlow):
                 return
             # Importers take what is absent for what a node left out.
             if (
-                any(isinstance(one, Listed) for one in given)
+                any(isinstance(one, TensorList) for one in given)
                 and node.op_type not in _TAKE_SEQUENCES
             ):
                 raise Refusal("takes a sequence")
@@ -297,10 +297,10 @@ class _Lowering(ControlFlow):
             reason: Why; None for an operator without an importer.
         """
         operands = self._operands(node)
-        tensors = [None if isinstance(found, Listed) else found for found in operands]
+        tensors = [None if isinstance(found, TensorList) else found for found in operands]
         body = None
         # The types of sequences are not known to bodies that depend on types.
-        if not any(isinstance(found, Listed) for found in operands):
+        if not any(isinstance(found, TensorList) for found in operands):
             body = body_of(node, self._opset(node), tensors)
         if body is None:
             self._refuse(node, reason or self.survey.why(node))
@@ -318,6 +318,7 @@ class _Lowering(ControlFlow):
         outer, self.survey = self.survey, Survey()
         # A body names the operator sets that it is written for.
         imports, self.imports = self.imports, {**self.imports, **function.opset_imports}
+        around, self.inlined = self.inlined, True
         try:
             for part in function:
                 self.deadline.check()
@@ -326,7 +327,7 @@ class _Lowering(ControlFlow):
         except ModelError as error:
             raise ModelError(f"{node.op_type} {_name(node)!r}, made of others: {error}") from None
         finally:
-            self.survey, self.imports = outer, imports
+            self.survey, self.imports, self.inlined = outer, imports, around
             # Nodes of bodies are none that inputs' values could be looked for.
             del self.refused[nodes:]
         # The first row is enough: the user's file has one node there.

@@ -9,7 +9,7 @@ import numpy as np
 
 from saccade.frontend.onnx.bodies import as_type
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.listed import Listed, Result, Rows
+from saccade.frontend.onnx.listed import Result, Rows, TensorList
 from saccade.frontend.onnx.moves import reshaped, spell
 from saccade.frontend.onnx.open_axes import close, reopened, room_of
 from saccade.frontend.onnx.parts import Captured, Part, captured
@@ -90,7 +90,7 @@ def rolled(call: OnnxNode, loop: Rolled, turn: _Turn) -> list[Result] | None:
     asked = build.value(f"{call.name}/going", DType.BOOL, ())
     initial = [
         as_type(call, value, value.dtype.arithmetic)
-        for value in (call.as_value(v) for v in loop.carried if not isinstance(v, Listed))
+        for value in (call.as_value(v) for v in loop.carried if not isinstance(v, TensorList))
     ]
     formals = [build.value(f"{call.name}/carried", v.dtype, v.shape) for v in initial]
     part = Part(build)
@@ -114,7 +114,7 @@ def rolled(call: OnnxNode, loop: Rolled, turn: _Turn) -> list[Result] | None:
     found: list[Result] = []
     grown = iter(made.grown)
     for value in loop.carried:
-        if isinstance(value, Listed):
+        if isinstance(value, TensorList):
             fresh = tuple(Rows(next(gathered)) for _ in next(grown))
             found.append(value.with_items((*value.items, *fresh)))
         else:
@@ -126,8 +126,8 @@ def _inputs(call: OnnxNode, loop: Rolled, number: Value, formals: Sequence[Value
     """What the body takes, in the part that it is imported into."""
     values = iter(formals)
     carried = [
-        Listed((Rows(None),), v.dtype)
-        if isinstance(v, Listed)
+        TensorList((Rows(None),), v.dtype)
+        if isinstance(v, TensorList)
         else as_type(call, next(values), v.dtype)
         for v in loop.carried
     ]
@@ -157,7 +157,7 @@ def _made(
         raise call.broken(f"its condition is {again.dtype.value}")
     made = _Made(reshaped(call, again, ()), [], [], [])
     for before, after in zip(inputs, rest[: len(loop.carried)], strict=False):
-        if isinstance(before, Listed):
+        if isinstance(before, TensorList):
             made.grown.append(_appended(call, before, after))
         else:
             made.kept.append(_plain(call, after))
@@ -165,9 +165,9 @@ def _made(
     return made
 
 
-def _appended(call: OnnxNode, before: Listed, after: Result) -> list[Value]:
+def _appended(call: OnnxNode, before: TensorList, after: Result) -> list[Value]:
     """What a turn put behind the end of a sequence."""
-    if not isinstance(after, Listed):
+    if not isinstance(after, TensorList):
         raise call.broken("carries a sequence, and gives a tensor for it")
     if after.items[:1] != before.items:
         raise Refusal("changes a sequence other than by adding to its end, as often as data decide")
@@ -179,7 +179,7 @@ def _appended(call: OnnxNode, before: Listed, after: Result) -> list[Value]:
 
 def _plain(call: OnnxNode, value: Result) -> Value:
     """A result of the body, in the type that values have between programs."""
-    if isinstance(value, Listed):
+    if isinstance(value, TensorList):
         raise Refusal("gives a sequence where a tensor is expected")
     found = call.as_value(value)
     return as_type(call, found, found.dtype.arithmetic)

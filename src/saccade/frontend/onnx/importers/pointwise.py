@@ -17,7 +17,7 @@ from saccade.frontend.onnx.importers._elementwise import (
     with_symbols,
 )
 from saccade.frontend.onnx.importers._inverse import INVERSE
-from saccade.frontend.onnx.listed import Listed, Result
+from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
@@ -247,7 +247,7 @@ def _dropout(call: OnnxNode) -> Sequence[Operand]:
 
 def _identity(call: OnnxNode) -> Sequence[Result]:
     found = call.given[0] if call.given else None
-    return [found if isinstance(found, Listed) else call.operand(0)]
+    return [found if isinstance(found, TensorList) else call.operand(0)]
 
 
 def _cast(call: OnnxNode) -> Sequence[Operand]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import ONNX_DTYPES
-from saccade.frontend.onnx.listed import Item, Listed, Result, Rows
+from saccade.frontend.onnx.listed import Item, Result, Rows, TensorList
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.open_axes import concatenated, is_open
 from saccade.frontend.onnx.refusal import Refusal
@@ -28,7 +28,7 @@ def _construct(call: OnnxNode) -> Sequence[Result]:
     items = tuple(call.operand(index) for index in range(len(call.given)))
     if not items or len({item.dtype for item in items}) > 1:
         raise call.broken(f"{len(items)} tensors of several types")
-    return [Listed(items, items[0].dtype)]
+    return [TensorList(items, items[0].dtype)]
 
 
 def _empty(call: OnnxNode) -> Sequence[Result]:
@@ -36,7 +36,7 @@ def _empty(call: OnnxNode) -> Sequence[Result]:
     dtype = ONNX_DTYPES.get(call.integer("dtype", 1))
     if dtype is None:
         raise Refusal("a sequence of an element type that Saccade does not have")
-    return [Listed((), dtype)]
+    return [TensorList((), dtype)]
 
 
 def _position(call: OnnxNode, index: int) -> int:
@@ -62,7 +62,7 @@ def _insert(call: OnnxNode) -> Sequence[Result]:
     items = list[Item](sequence.items)
     at = sequence.place(_position(call, 2), past=1) if call.has(2) else len(items)
     items.insert(at, item)
-    return [Listed(tuple(items), item.dtype)]
+    return [TensorList(tuple(items), item.dtype)]
 
 
 def _erase(call: OnnxNode) -> Sequence[Result]:
@@ -107,7 +107,7 @@ def _split(call: OnnxNode) -> Sequence[Result]:
         shape = (*x.shape[:axis], *x.shape[axis + 1 :])
         parts.append(reshaped(call, part, shape) if drop else part)
         start += each
-    return [Listed(tuple(parts), x.dtype)]
+    return [TensorList(tuple(parts), x.dtype)]
 
 
 def _sizes(call: OnnxNode, size: int) -> Sequence[int]:
