@@ -18,7 +18,7 @@ from saccade.ir.dim import Affine
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Importer", "OnnxNode", "Operand", "TensorImporter"]
+__all__ = ["Importer", "OnnxNode", "Operand"]
 
 Operand = Value | Symbolic
 
@@ -228,6 +228,5 @@ class OnnxNode:
         return ModelError(f"{self.node.op_type} {self.name!r}: {message}")
 
 
-TensorImporter = Callable[[OnnxNode], Sequence[Operand]]
 Importer = Callable[[OnnxNode], Sequence[Result | None]]
 """The results; None for an optional value that is not there."""

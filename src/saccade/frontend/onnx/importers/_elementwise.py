@@ -8,7 +8,8 @@ from functools import wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.call import OnnxNode, Operand, TensorImporter
+from saccade.frontend.onnx.call import Importer, OnnxNode
+from saccade.frontend.onnx.listed import Result
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, check_count
 from saccade.frontend.onnx.symbolic_arithmetic import on_elements
@@ -87,11 +88,11 @@ def cast_to(call: OnnxNode, value: Value, dtype: DType) -> Value:
     return call.emit(Pointwise(expr=IDENTITY, dtype=dtype), value)
 
 
-def with_symbols(importer: TensorImporter) -> TensorImporter:
+def with_symbols(importer: Importer) -> Importer:
     """An importer that computes on symbolic contents where no operand is more than that."""
 
     @wraps(importer)
-    def wrapped(call: OnnxNode) -> Sequence[Operand]:
+    def wrapped(call: OnnxNode) -> Sequence[Result | None]:
         if any(isinstance(operand, Symbolic) for operand in call.operands):
             contents = [call.content(index) for index in range(len(call.operands))]
             known = [content for content in contents if content is not None]

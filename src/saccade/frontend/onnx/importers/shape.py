@@ -9,7 +9,8 @@ from functools import partial, reduce, wraps
 import numpy as np
 
 from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
-from saccade.frontend.onnx.call import OnnxNode, Operand, TensorImporter
+from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.listed import Result
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
@@ -112,7 +113,7 @@ def _contents_of(call: OnnxNode, index: int) -> Symbolic:
 
 def _move(
     change: Callable[[OnnxNode, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object],
-) -> TensorImporter:
+) -> Importer:
     def importer(call: OnnxNode) -> Sequence[Operand]:
         content = _contents_of(call, 0)
         return [Symbolic(content.dtype, np.asarray(change(call, content.array), dtype=object))]
@@ -188,7 +189,7 @@ def _expand(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.objec
     return np.broadcast_to(array, np.broadcast_shapes(array.shape, target))
 
 
-_MOVES_OF_CONTENTS: dict[str, TensorImporter] = {
+_MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
     "ReduceMax": partial(_reduced, combine=maximum, start=0),
@@ -201,12 +202,12 @@ _MOVES_OF_CONTENTS: dict[str, TensorImporter] = {
 }
 
 
-def with_contents(name: str, importer: TensorImporter) -> TensorImporter:
+def with_contents(name: str, importer: Importer) -> Importer:
     """An importer that also works on symbolic contents of its first operand (of Concat: any)."""
     symbolic = _MOVES_OF_CONTENTS[name]
 
     @wraps(importer)
-    def wrapped(call: OnnxNode) -> Sequence[Operand]:
+    def wrapped(call: OnnxNode) -> Sequence[Result | None]:
         operands = call.operands if name == "Concat" else call.operands[:1]
         if any(isinstance(operand, Symbolic) for operand in operands):
             return symbolic(call)
