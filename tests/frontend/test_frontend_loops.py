@@ -420,3 +420,15 @@ def test_what_is_refused(reason):
         saccade.compile(built, cache=False)
     (row,) = raised.value.rows
     assert reason in row.reason
+
+
+def test_a_body_that_needs_the_number_of_turns_is_compiled_for_each():
+    built = model(
+        "y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { c2 = Identity(c) k = Mod(i, three) a1 = Add(k, one) s = Reshape(k, ax) e = Reshape(a1, ax) r = Slice(x, s, e, z0) v2 = Add(v, r) }>",
+        "int64 n, float[3, 5] x", "float[3, 5] y", t=np.array(True), three=np.array(3), one=np.array(1), ax=np.array([1]), z0=np.array([0]),
+    )  # fmt: skip
+    compiled = saccade.compile(built, cache=False)
+    for n in (1, 4):
+        feeds = {"n": np.array(n), "x": X}
+        (wanted,) = peers(built, feeds, reference=False)
+        np.testing.assert_allclose(compiled.run(feeds)["y"], wanted["y"], rtol=1e-6)

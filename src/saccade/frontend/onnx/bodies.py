@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from saccade.errors import ModelError
 from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.listed import Result
+from saccade.frontend.onnx.survey import Survey
 from saccade.ir import DType, Value
 from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Pointwise
@@ -31,6 +32,8 @@ class Bodies(ABC):
         found: What each ONNX value became.
         lost: Values behind nodes that are refused.
         absent: Optional values that are not there.
+        survey: What cannot be run.
+        refused: The nodes among that.
         inlined: Whether the nodes are those that the standard makes another one of.
     """
 
@@ -39,6 +42,8 @@ class Bodies(ABC):
         self.found: dict[onnx_ir.Value, Result] = {}
         self.lost: set[onnx_ir.Value] = set()
         self.absent: set[onnx_ir.Value] = set()
+        self.survey = Survey()
+        self.refused: list[onnx_ir.Node] = []
         self.inlined = False
 
     @abstractmethod

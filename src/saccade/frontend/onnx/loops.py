@@ -20,6 +20,7 @@ from saccade.frontend.onnx.listed import Item, Result, TensorList
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rolled import Rolled, Scanned, rolled
+from saccade.frontend.onnx.survey import Survey
 from saccade.ir import Dim, DType, Value
 from saccade.ir.counts import depends
 
@@ -115,8 +116,19 @@ class LoopNodes(Bodies):
         return bool(array.item())
 
     def _rolled(self, call: OnnxNode, body: onnx_ir.Graph, loop: Rolled) -> Sequence[Result | None]:
-        found = rolled(call, loop, lambda inputs: self._turn(call, body, inputs))
-        return [None] * len(call.node.outputs) if found is None else found
+        nodes, outer = len(self.refused), self.survey
+        # What a body lacks may be there once its turns are known: the node is what is refused.
+        self.survey = Survey()
+        try:
+            found = rolled(call, loop, lambda inputs: self._turn(call, body, inputs))
+            rows = self.survey.table()
+        finally:
+            self.survey = outer
+            del self.refused[nodes:]
+        if found is None or rows:
+            first = next((f": {row.operator}: {row.reason}" for row in rows), "")
+            raise Refusal(f"{DEPENDS}, with a body that cannot be run{first}")
+        return found
 
     # -- Scan ------------------------------------------------------------------------------------
 

@@ -114,8 +114,6 @@ class _Lowering(ControlFlow):
         self.model = model
         self.array_of = array_of
         self.deadline = deadline
-        self.survey = Survey()
-        self.refused: list[onnx_ir.Node] = []
         self.symbols: dict[str, Dim] = {}
         self.imports: Mapping[str, int] = model.opset_imports
 
