@@ -117,7 +117,20 @@ def seeds() -> list[onnx.ModelProto]:
             "ax": np.asarray([1, 2, 3]),
         },
     )
-    return [chain, images, matrix, regions]
+    turns = text_model(
+        "e = SequenceEmpty<dtype=1>() s, v, r = Loop(n, t, e, x) <body = b (int64 i, bool c, seq(float[3, 4]) q, float[3, 4] u) "  # noqa: E501
+        "=> (bool c2, seq(float[3, 4]) q2, float[3, 4] u2, float[3, 4] o) { m = ReduceMax<keepdims=0>(u) c2 = Less(m, most) "  # noqa: E501
+        "u2 = If(c2) <then_branch = p () => (float[3, 4] a) { a = MatMul(u, w) }, else_branch = d () => (float[3, 4] a2) { a2 = Neg(u) }> "  # noqa: E501
+        "q2 = SequenceInsert(q, u2) o = Add(u2, x) }> l = ConcatFromSequence<axis=0>(s) "
+        "f, y = Scan<num_scan_inputs=1, body = g (float[4] k, float[4] j) => (float[4] k2, float[4] z) { k2 = Add(k, j) z = Mul(k2, k2) }>(zero, l) "  # noqa: E501
+        "h = ReduceSum<keepdims=0>(r, ax)",
+        "int64 n, float[3, 4] x",
+        "float y, float v, float h",
+        18,
+        weights(w=(4, 4), zero=(4,))
+        | {"t": np.asarray(True), "most": np.asarray(9, np.float32), "ax": np.asarray([0])},
+    )
+    return [chain, images, matrix, regions, turns]
 
 
 def mutate_bytes(data: bytes, dice: random.Random) -> bytes:
