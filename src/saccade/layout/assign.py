@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from saccade.ir import BodyOp, Graph, Node, Op, Value
@@ -85,12 +86,8 @@ def assign(
     for node in graph.nodes:
         work.node(node)
     work.outputs()
-    work.bodies(
-        lambda body: assign(
-            body, body.with_bounds({}), backend, threads=threads, exact=exact,
-            available=available, timings=timings, limits=limits, reuse=reuse,
-        )
-    )  # fmt: skip
+    alike = partial(assign, backend=backend, threads=threads, exact=exact, reuse=reuse)
+    work.bodies(partial(alike, available=available, timings=timings, limits=limits))
     # The caller's arrays are row-major, however their values are stored.
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}
     # By now all calls were asked about, so that it is known which tuned choices found no use.
@@ -194,10 +191,10 @@ class _Assignment:
                 f"{value.name} to the caller", stored, target, "the caller's memory is row-major"
             )
 
-    def bodies(self, lay_out: Callable[[Graph], GraphLayout]) -> None:
+    def bodies(self, lay_out: Callable[[Graph, Mapping[str, int]], GraphLayout]) -> None:
         """Lay out the graphs inside of operators, each for itself."""
         for number, graphs in self.inside.items():
-            laid = tuple((graph, lay_out(graph)) for graph in graphs)
+            laid = tuple((graph, lay_out(graph, graph.with_bounds({}))) for graph in graphs)
             self.steps[number] = self.steps[number]._replace(bodies=laid)
 
     def _views(self, value: Value) -> tuple[View, ...]:
