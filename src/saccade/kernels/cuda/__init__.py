@@ -45,6 +45,7 @@ class CudaListed(NamedTuple):
 CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
     CudaListed("conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS"),
+    CudaListed("conv2d.hopper_sum", ("Conv2dSum",), "conv2d.hopper_sum", "CONV2D_HOPPER_SUM"),
     CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
     CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),
     CudaListed("conv2d.row_taps", ("Conv2d",), "conv2d.row_taps", "CONV2D_ROW_TAPS"),

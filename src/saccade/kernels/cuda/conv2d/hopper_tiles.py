@@ -93,11 +93,11 @@ def step_depth(channels: int) -> int:
     return 64 if channels > 32 else 32 if channels > 16 else 16
 
 
-def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
-    """The tiles that suit a call."""
-    k, c, r, s = call.inputs[1].shape
+def hopper_tiles(call: CudaCall, more: int = 0) -> tuple[HopperTile, ...]:
+    """The tiles that suit a call, to whose sums so many channels of another image are added."""
+    k, c, _, _ = call.inputs[1].shape
     depth = step_depth(c)
-    steps = r * s * ceil(c / depth)
+    steps = _steps(call, depth, more)
     found = dict[HopperTile, None]()
     prologue = call.op.prologue != IDENTITY
     widest = 256 if tile_bytes(hopper_epilogue(call)[0].code) else 512  # or registers spill
@@ -111,18 +111,23 @@ def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     return tuple(found)
 
 
+def _steps(call: CudaCall, depth: int, more: int) -> int:
+    """Steps of a tile: through the window, then through the channels of another image."""
+    _, c, r, s = call.inputs[1].shape
+    return r * s * ceil(c / depth) + ceil(more / depth)
+
+
 def _with_operand(tile: HopperTile) -> int:
     """Registers of a thread for sums and for elements of x, in float32 while they are changed."""
     return tile.sums + tile.rows * tile.depth // (32 * tile.warps)
 
 
-def persistent(call: CudaCall, tile: HopperTile) -> HopperTile | None:
+def persistent(call: CudaCall, tile: HopperTile, more: int = 0) -> HopperTile | None:
     """The tile for programs that take several, if they would, with stages that it has steps for."""
     if call.op.prologue != IDENTITY:
         return None
-    _, c, r, s = call.inputs[1].shape
     # `convolve_tiles` counts on STAGES - 1 steps of a tile at least.
-    stages = min(tile.stages, r * s * ceil(c / tile.depth) + 1)
+    stages = min(tile.stages, _steps(call, tile.depth, more) + 1)
     lasting = replace(tile, stages=stages, persistent=True)
     # Results change places beside the ring here, which takes room from it.
     while lasting.shared > call.target.shared:
@@ -188,16 +193,15 @@ def _block_epilogue(call: CudaCall, views: tuple[View, ...]) -> BlockEpilogue:
     return BlockEpilogue((expression, *words), operands, integers)
 
 
-def hopper_micros(call: CudaCall, tile: HopperTile) -> float:
+def hopper_micros(call: CudaCall, tile: HopperTile, second: View | None = None) -> float:
     """Tiles of the busiest multiprocessor, as many at a time as it holds; or the bytes.
 
     A tile alone takes its steps one after the other, as they arrive; several at a time share the
-    matrix units and what comes from the L2.
+    matrix units and what comes from the L2. `second` is the image whose channels are added.
     """
     op, machine = call.op, gpu(call.target.machine)
-    _, c, r, s = call.inputs[1].shape
     epilogue, even = hopper_epilogue(call)
-    steps = r * s * ceil(c / tile.depth)
+    steps = _steps(call, tile.depth, second.shape[1] if second else 0)
     flops = 2.0 * tile.rows * tile.columns * tile.depth
     busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
     read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
@@ -215,7 +219,8 @@ def hopper_micros(call: CudaCall, tile: HopperTile) -> float:
         whole, rest = divmod(busiest, resident)
         total = whole * max(_BEGIN + alone, resident * shared)
         total += max(_BEGIN + alone, rest * shared) if rest else 0.0
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    views = (*call.inputs, *call.outputs, *((second,) if second else ()))
+    nbytes = sum(v.extent * v.dtype.itemsize for v in views)
     copied = nbytes / (_COPY * machine.bandwidth)
     together: float = (total**_BESIDE_EACH_OTHER + copied**_BESIDE_EACH_OTHER) ** _EACH_ALONE
     return LAUNCH + together
