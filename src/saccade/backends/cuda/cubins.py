@@ -116,6 +116,11 @@ class Cubins:
         """Whether nothing is in memory yet."""
         return not self._known
 
+    @property
+    def known(self) -> Mapping[CodeKey, Cubin]:
+        """What is in memory."""
+        return dict(self._known)
+
     def has(self, kernel: str, config: Hashable) -> bool:
         """Whether there is code for a config, whatever its operands' alignment."""
         # Over a copy: another thread may add to it meanwhile.
