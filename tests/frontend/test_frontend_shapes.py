@@ -253,10 +253,10 @@ def test_everything_unsupported_is_listed_once() -> None:
 @pytest.mark.parametrize(
     ("body", "inputs"),
     [
-        ("y = Conv(x, w)", "float[N, 3, D, H, W] x, float[4, 3, 3, 3, 3] w"),
+        ("y = Conv(x, w)", "float[N, 3, T, D, H, W] x, float[4, 3, 3, 3, 3, 3] w"),
         ("y, i = MaxPool<kernel_shape=[2,2]>(x) z = Cast<to=1>(i)", "float[N, 3, H, W] x"),
         ("y = Identity(x)", "string[N] x"),
-        ('y = Resize<mode="linear", antialias=1>(x, , s)', "float[N, 3, H, W] x, float[4] s"),
+        ('y = Resize<mode="linear">(x, , s)', "float[N, 3, H, W] x, float[4] s"),
         ("y = QuantizeLinear(x, s, z)", "float[N] x, float s, int32 z"),
     ],
 )

@@ -33,6 +33,7 @@ from saccade.kernels.cpu.pack.pack_tables import PANELS, panel_beside, panel_lan
 from saccade.kernels.cpu.pack.panels_config import Panels
 from saccade.kernels.cpu.recurrent.pack_recurrent import pack_recurrent
 from saccade.kernels.cpu.resize.pack_axes import axis_indices, axis_weights
+from saccade.kernels.cpu.resize.pack_resample import resample_spans, resample_weights
 
 __all__ = ["FUNCTIONS", "PANELS", "panels_of"]
 
@@ -56,6 +57,8 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_winograd": pack_winograd,
         "panel_beside": panel_beside,
         "panel_lanes": panel_lanes,
+        "resample_spans": resample_spans,
+        "resample_weights": resample_weights,
         "zeros": zeros,
     }
 )
