@@ -33,7 +33,7 @@ __all__ = ["convolve_volume", "convolve_volume_transposed"]
 _ADD = apply("add", arg(0), arg(1))
 
 
-class _Tap(NamedTuple):
+class _DepthTap(NamedTuple):
     """A tap of depth: which one, and the depths of x that it reads, one for each of the result."""
 
     number: int
@@ -68,7 +68,7 @@ def convolve_volume(
     if isinstance(span, int) and span < 0:
         raise call.broken(f"{x.shape[2]} depths and a window of {x.shape[2] - span}")
     count = add(floordiv(span, stride), 1)
-    reads = [_Tap(t, t * dilation, stride) for t in range(taps)]
+    reads = [_DepthTap(t, t * dilation, stride) for t in range(taps)]
     if w.shape[1] == 1 and taps > 1:
         y = _sum_of_taps(call, op, (x, w), bias, reads, count)
     else:
@@ -106,7 +106,7 @@ def _sum_of_taps(
     op: Conv2d,
     operands: tuple[Value, Value],
     bias: Value | None,
-    reads: Sequence[_Tap],
+    reads: Sequence[_DepthTap],
     count: Dim,
 ) -> Value:
     """The first tap with the bias, each of the others added to what is there."""
@@ -128,19 +128,21 @@ def _tap_of(call: OnnxNode, w: Value, tap: int, axis: int) -> Value:
     return move(call, w, slice_map(w.shape, {axis: (tap, 1, 1)}, drop=(axis,)))
 
 
-def _depths(call: OnnxNode, x: Value, tap: _Tap, count: Dim) -> Value:
+def _depths(call: OnnxNode, x: Value, tap: _DepthTap, count: Dim) -> Value:
     """The depths of x [N, C, D, H, W] that a tap reads: [N, count, C, H, W]."""
     part = move(call, x, slice_map(x.shape, {2: (tap.start, count, tap.step)}))
     return move(call, part, transpose_map(part.shape, (0, 2, 1, 3, 4)))
 
 
-def _images(call: OnnxNode, x: Value, tap: _Tap, count: Dim) -> Value:
+def _images(call: OnnxNode, x: Value, tap: _DepthTap, count: Dim) -> Value:
     """The same as images: [N · count, C, H, W]."""
     part = _depths(call, x, tap, count)
     return reshaped(call, part, (mul(x.shape[0], count), *part.shape[2:]))
 
 
-def _stacked(call: OnnxNode, x: Value, groups: int, reads: Sequence[_Tap], count: Dim) -> Value:
+def _stacked(
+    call: OnnxNode, x: Value, groups: int, reads: Sequence[_DepthTap], count: Dim
+) -> Value:
     """What taps read, side by side as channels: [N · count, groups · T · C/groups, H, W]."""
     if len(reads) == 1:
         return _images(call, x, reads[0], count)
@@ -235,7 +237,7 @@ def _class(
     after = maximum(sub(add(count, max(places)), x.shape[2]), 0)
     if before or after != 0:
         x = call.emit(Pad(pads=((0, 0), (0, 0), (before, after), (0, 0), (0, 0))), x)
-    tapped = [_Tap(t, place + before, 1) for t, place in zip(taps, places, strict=True)]
+    tapped = [_DepthTap(t, place + before, 1) for t, place in zip(taps, places, strict=True)]
     stacked = _stacked(call, x, op.groups, tapped, count)
     channels, filters = floordiv(w.shape[0], op.groups), w.shape[1]
     # [groups, T, C/groups, K/groups, R, S]: as the images are stacked.
