@@ -46,6 +46,7 @@ def _s(value: float) -> np.ndarray:
 
 CONV = {"w": _w(4, 3, 3, 3), "b": _w(4)}
 LINE = "float[N, 3, L] x"
+BLOCKS = "float[N, 12, L] x"
 VOLUME = "float[N, 4, D, H, W] x"
 BOXES = np.array([[0, 0, 9, 6], [-3, 2.5, 4, 11], [3, 1, 3.5, 4]], np.float32)
 
@@ -112,6 +113,18 @@ CASES = {
     "conv_transpose_3d_plain": Case(
         "y = ConvTranspose<pads=[2,0,0,1,1,1]>(x, w)",
         VOLUME, (1, 4, 4, 3, 2), weights={"w": _w(4, 3, 3, 2, 2)},
+    ),
+    "col2im": Case(
+        "y = Col2Im<strides=[2,1], pads=[0,1,1,0], dilations=[1,2]>(x, i, b)", BLOCKS, (2, 12, 16),
+        18, weights={"i": _i(5, 9), "b": _i(3, 2)},
+    ),
+    "col2im_1d": Case(
+        "y = Col2Im<strides=[2], pads=[1,0]>(x, i, b)", BLOCKS, (2, 12, 4), 18,
+        weights={"i": _i(9), "b": _i(3)},
+    ),
+    "col2im_3d": Case(
+        "y = Col2Im<strides=[1,2,1], pads=[1,0,0,0,1,0]>(x, i, b)", BLOCKS, (2, 12, 24), 18,
+        weights={"i": _i(4, 5, 3), "b": _i(2, 3, 1)},
     ),
     "conv_transpose": Case(
         "y = ConvTranspose<strides=[2,2], pads=[1,1,1,1], output_padding=[1,0]>(x, w, b)",

@@ -39,9 +39,9 @@ def test_what_is_read_is_inside_and_no_more_than_it_weighs():
     """Edges take the weights of what lies beyond them: no element is read twice."""
     rule = Resample(0, 3, mode="cubic", antialias=True).rule(20, 3)
     tables = axis_tables(rule, 20, 3)
-    assert (tables.first >= 0).all() and (tables.first + tables.count <= 20).all()
+    assert (tables.first >= 0).all() and (tables.first + tables.length <= 20).all()
     np.testing.assert_allclose(tables.weights.sum(axis=1), 1.0)
-    assert tables.weights.shape[1] == tables.count.max() > 8
+    assert tables.weights.shape[1] == tables.length.max() > 8
 
 
 def test_nothing_outside_a_region_is_read():

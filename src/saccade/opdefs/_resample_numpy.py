@@ -30,12 +30,12 @@ class AxisTables(NamedTuple):
 
     Attributes:
         first: int64 [after]: the first element.
-        count: int64 [after]: how many neighbours, from the first on; 0 outside the operand.
+        length: int64 [after]: how many neighbours, from the first on; 0 outside the operand.
         weights: float64 [after, most]: of each, 0 behind the last.
     """
 
     first: Array
-    count: Array
+    length: Array
     weights: Array
 
 
@@ -54,7 +54,7 @@ def axis_tables(rule: AxisRule, before: int, after: int) -> AxisTables:
         tables = AxisTables(first, np.ones(after, np.int64), np.ones((after, 1)))
     else:
         tables = _folded(*_taps(rule, at.astype(np.float64), before), before)
-    return tables._replace(count=np.where(outside, 0, tables.count))
+    return tables._replace(length=np.where(outside, 0, tables.length))
 
 
 def _positions(rule: AxisRule, before: int, after: int) -> Array:
@@ -113,12 +113,12 @@ def resample(x: Array, axis: int, tables: AxisTables, fill: float) -> Array:
     The sum takes the neighbours one after the other.
     """
     along = (-1, *(1 for _ in x.shape[axis + 1 :]))
-    total: Array = np.full((), fill, x.dtype) * (tables.count == 0).astype(x.dtype).reshape(along)
+    total: Array = np.full((), fill, x.dtype) * (tables.length == 0).astype(x.dtype).reshape(along)
     for tap in range(tables.weights.shape[1]):
-        used = tap < tables.count
+        used = tap < tables.length
         picked = np.take(x, np.where(used, tables.first + tap, 0), axis=axis)
         weight = tables.weights[:, tap].astype(x.dtype).reshape(along)
         total = np.where(used.reshape(along), total + picked * weight, total)
     return np.asarray(
-        np.broadcast_to(total, (*x.shape[:axis], len(tables.count), *x.shape[axis + 1 :]))
+        np.broadcast_to(total, (*x.shape[:axis], len(tables.length), *x.shape[axis + 1 :]))
     )

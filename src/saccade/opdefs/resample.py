@@ -102,6 +102,6 @@ class Resample(Op):
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         before = static_count((inputs[0].shape[self.axis],))
-        taps = int(self._tables(before).count.sum()) if self.mode != "nearest" else 0
+        taps = int(self._tables(before).length.sum()) if self.mode != "nearest" else 0
         lines = static_count(outputs[0].shape) // max(1, static_count((self.size,)))
         return Work(2 * taps * lines, tensor_bytes((*inputs, *outputs)))

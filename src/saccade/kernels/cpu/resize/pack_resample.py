@@ -13,7 +13,7 @@ __all__ = ["resample_spans", "resample_weights"]
 def resample_spans(rule: AxisRule, before: int, after: int) -> Array:
     """Int32 [after, 2]: the first element, and how many there are."""
     tables = axis_tables(AxisRule(*rule), before, after)
-    return np.stack([tables.first, tables.count], axis=1).astype(np.int32)
+    return np.stack([tables.first, tables.length], axis=1).astype(np.int32)
 
 
 def resample_weights(rule: AxisRule, before: int, after: int) -> Array:
