@@ -23,6 +23,7 @@ import numpy as np
 from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.importers._window import SpatialWindow
 from saccade.frontend.onnx.moves import crop, move, reshaped, slice_map, transpose_map
+from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
 from saccade.ir.dim import add, ceildiv, floordiv, maximum, mul, sub
 from saccade.ir.expr import apply, arg
@@ -66,7 +67,8 @@ def convolve_volume(
     taps, stride, dilation = window.kernel[0], window.stride[0], window.dilation[0]
     span = sub(x.shape[2], (taps - 1) * dilation + 1)
     if isinstance(span, int) and span < 0:
-        raise call.broken(f"{x.shape[2]} depths and a window of {x.shape[2] - span}")
+        reach = (taps - 1) * dilation + 1
+        raise call.broken(f"{x.shape[2]} depths and padding are less than the window of {reach}")
     count = add(floordiv(span, stride), 1)
     reads = [_DepthTap(t, t * dilation, stride) for t in range(taps)]
     if w.shape[1] == 1 and taps > 1:
@@ -231,7 +233,11 @@ def _class(
     """Depths of the result that read the same taps: [N · count, K, P, Q]."""
     (x, w), (taps, places) = operands, reads
     if not taps:  # windows shorter than the stride leave depths out: these are the bias alone
-        zeros = np.zeros((*w.shape[:2], 1, *w.shape[3:]), w.dtype.numpy)
+        one = (*w.shape[:2], 1, *w.shape[3:])
+        known = [size for size in one if isinstance(size, int)]
+        if len(known) < len(one):
+            raise Refusal("weights whose sizes vary, of windows shorter than their stride")
+        zeros = np.zeros(known, w.dtype.numpy)
         w, taps, places = call.build.constant(zeros, call.name), [0], [0]
     before = max(0, -min(places))
     after = maximum(sub(add(count, max(places)), x.shape[2]), 0)

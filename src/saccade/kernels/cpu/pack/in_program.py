@@ -64,15 +64,14 @@ class InProgram:
 
     def variants(self, call: CpuCall) -> Iterator[Variant]:
         """The kernel's, each with the time of packing; without those of no native packer."""
-        view, speed = call.inputs[_WEIGHTS], machine(call.target)
-        dense = view.strides == _row_major(view.shape)
-        byte = (_BY_ROWS if dense else _BY_ELEMENTS) / call.threads
+        view, share = call.inputs[_WEIGHTS], 0.0
         for variant in self.kernel.variants(_known(call)):
             packings = _packings(variant.launches)
             if all(not one.nbytes or _panels(view, one) for one in packings):
-                micros = speed.step * len(packings) + sum(one.nbytes for one in packings) * byte
+                # The best one's share for all: selection takes it that the kernel's order holds.
+                share = share or 1 + _micros(call, packings) / variant.micros
                 build = partial(self._launches, view, variant)
-                yield Variant(variant.micros + micros, build, variant.rounding)
+                yield Variant(variant.micros * share, build, variant.rounding)
 
     def aliases(self, call: CpuCall) -> tuple[tuple[int, int], ...]:
         """The kernel's."""
@@ -125,6 +124,14 @@ def _known(call: CpuCall) -> CpuCall:
     constant[_WEIGHTS] = True
     op = replace(call.op, finite=False)
     return replace(call, op=op, inputs=tuple(inputs), constant=tuple(constant))
+
+
+def _micros(call: CpuCall, packings: Sequence[Packing]) -> float:
+    """Estimated microseconds of packing."""
+    view = call.inputs[_WEIGHTS]
+    byte = _BY_ROWS if view.strides == _row_major(view.shape) else _BY_ELEMENTS
+    nbytes = sum(one.nbytes for one in packings)
+    return machine(call.target).step * len(packings) + nbytes * byte / call.threads
 
 
 def _row_major(shape: Sequence[int]) -> tuple[int, ...]:

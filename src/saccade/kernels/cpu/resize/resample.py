@@ -19,7 +19,7 @@ from math import prod
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask
-from saccade.kernels.base import In, Launch, Out, Packed, Packing, View
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, View
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, to_float
@@ -101,8 +101,10 @@ def _tables(call: CpuCall) -> tuple[Packed, Packed, int]:
     """Spans and weights, and how many weights there are for a position."""
     op: Resample = call.op
     before, after = call.inputs[0].shape[op.axis], call.outputs[0].shape[op.axis]
-    parameters = (tuple(op.rule(before, after)), before, after)
-    most = resample_weights(*parameters).shape[1] if after else 1
+    rule = op.rule(before, after)
+    # Plans keep plain tuples.
+    parameters = (tuple(rule), before, after)
+    most = resample_weights(rule, before, after).shape[1] if after else 1
     spans = Packing("resample_spans", parameters, (), 8 * after)
     weights = Packing("resample_weights", parameters, (), 4 * after * most)
     return Packed(spans), Packed(weights), most
@@ -130,7 +132,9 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         "most": most,
         "fill": real_word(op.fill),
     }
-    operands = {"x": In(0), "y": Out(0), "spans": spans, "weights": weights}
+    operands: dict[str, Operand] = {
+        "x": In(0), "y": Out(0), "spans": spans, "weights": weights,
+    }  # fmt: skip
     return (Launch(ResampleConfig(x.dtype.value, y.dtype.value), operands, integers, chunks),)
 
 
