@@ -155,7 +155,7 @@ GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "matmul.hopper"}
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper*.py` hold NumPy models of
 their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 LATER = dict.fromkeys(
-    ("GridSample", "NonZero", "PackedPlaces", "Recurrent", "ScatterRows", "TopK"),
+    ("GridSample", "NonZero", "PackedPlaces", "Recurrent", "Resample", "ScatterRows", "TopK"),
     "run on CPUs so far",
 )
 CUDA_LACKS: dict[str, str] = {}

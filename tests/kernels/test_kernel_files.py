@@ -89,6 +89,7 @@ CPU = Room(
         "movement": {"loop_nest", "register_shuffles"},
         "nms": {"box_iou", "box_strips", "config", "greedy_suppression", "score_order"},
         "normalize": {"axis_sweep"},
+        "pack": {"in_program"},
         "pointwise": {"channel_epilogue", "vector_elements"},
         "resize": {"axis_tables"},
         "roi": {

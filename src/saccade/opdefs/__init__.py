@@ -15,6 +15,7 @@ from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.ps_roi import PsRoi, PsRoiGradient
 from saccade.opdefs.recurrent import Recurrent
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
+from saccade.opdefs.resample import Resample
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
@@ -51,6 +52,7 @@ __all__ = [
     "PsRoiGradient",
     "Recurrent",
     "Reduce",
+    "Resample",
     "Resize",
     "RoiAlign",
     "RoiAlignGradient",

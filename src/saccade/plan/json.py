@@ -232,11 +232,16 @@ def _record(kind: type, fields: dict[str, object]) -> Config:
     hints = _hints(kind)
     made: Config = kind(
         **{
-            name: _record(hints[name], value) if isinstance(value, dict) else _tuples(value)
+            name: _record(_class(hints[name]), value) if isinstance(value, dict) else _tuples(value)
             for name, value in fields.items()
         }
     )
     return made
+
+
+def _class(hint: type) -> type:
+    """The record that a field holds, which may be one or None."""
+    return next((one for one in typing.get_args(hint) if one is not type(None)), hint)
 
 
 def _tuples(value: object) -> object:

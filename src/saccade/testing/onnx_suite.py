@@ -27,6 +27,10 @@ DEVIATIONS = {
     "test_resize_downsample_scales_linear_align_corners": "aligned corners of sizes that are "
     "rounded: as PyTorch and ONNX Runtime have them, by the rounded size",
     "test_resize_downsample_scales_cubic_align_corners": "the same",
+    **dict.fromkeys(
+        ("test_dft_inverse", "test_dft_inverse_opset19"),
+        "imaginary parts that are zero, where the suite has rounding errors larger than it allows",
+    ),
     **{
         f"test_attention_{name}_bf16{form}": "bfloat16 that the suite rounds after every operator; "
         "here sums are float32, rounded once"

@@ -21,6 +21,7 @@ from saccade.frontend.onnx.importers import (
     scatter,
     selection,
     shape,
+    transforms,
 )
 from saccade.frontend.onnx.importers.pointwise import POINTWISE
 from saccade.frontend.onnx.importers.shape import with_contents
@@ -44,9 +45,11 @@ _DEFAULT: dict[str, Importer] = {
     "ConvTranspose": convolution.import_conv_transpose,
     "CumProd": reduction.import_cumprod,
     "CumSum": reduction.import_cumsum,
+    "DFT": transforms.import_dft,
     "DeformConv": deform.import_deform_conv,
     "DepthToSpace": movement.import_depth_to_space,
     "DequantizeLinear": quantisation.import_dequantize_linear,
+    "Det": matrix.import_det,
     "Einsum": einsum.import_einsum,
     "Expand": with_contents("Expand", movement.import_expand),
     "EyeLike": selection.import_eye_like,
@@ -74,6 +77,7 @@ _DEFAULT: dict[str, Importer] = {
     "MaxPool": pooling.import_max_pool,
     "MaxRoiPool": pooling.import_max_roi_pool,
     "MaxUnpool": scatter.import_max_unpool,
+    "MelWeightMatrix": transforms.import_mel_weight_matrix,
     "NonMaxSuppression": regions.import_non_max_suppression,
     "NonZero": ranking.import_non_zero,
     "OneHot": selection.import_one_hot,
@@ -90,6 +94,7 @@ _DEFAULT: dict[str, Importer] = {
     "Resize": resize.import_resize,
     "ReverseSequence": selection.import_reverse_sequence,
     "RoiAlign": regions.import_roi_align,
+    "STFT": transforms.import_stft,
     "Scatter": scatter.import_scatter_elements,
     "ScatterElements": scatter.import_scatter_elements,
     "ScatterND": scatter.import_scatter_nd,

@@ -237,7 +237,7 @@ def _dropout(call: OnnxNode) -> Sequence[Operand]:
         # Without an operand for it, the ratio is 0.5.
         ratio = float(call.constant(1, "the ratio").item()) if call.has(1) else 0.5
         if ratio:
-            raise Refusal("dropout in training mode")
+            raise Refusal("dropout in training mode, which is random: export it in eval mode")
     if len(call.node.outputs) < 2:
         return [call.operand(0)]
     kept = call.build.constant(np.ones((), np.bool_), "kept")
