@@ -91,6 +91,7 @@ def inspect(
         say_all(line for name, texts in found.items() for line in _code(name, texts))
     else:
         say_all(_signature(compiled))
+        say_all(f"note: {remark}" for remark in compiled.remarks)
 
 
 def _signature(compiled: ModelLike) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _signature(compiled: ModelLike) -> Iterator[str]:
 
 def _reasons(step: StepLike) -> Iterator[str]:
     """The step with its kernel, then one line for every candidate that was passed over."""
-    yield f"{step.name}: {step.kernel or 'reference'}"
+    yield f"{step.name}: {step.by}"
     for reason in step.reasons:
         parts = reason if isinstance(reason, tuple) else (reason,)
         yield f"    {': '.join(map(str, parts))}"
