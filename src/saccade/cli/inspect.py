@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     DeviceOption,
     ImportOption,
     ModelArgument,
@@ -55,6 +56,7 @@ def inspect(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
+    allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
     machine: MachineOption = None,
 ) -> None:
@@ -73,6 +75,7 @@ def inspect(
         threads=threads,
         algorithms=import_algorithms,
         machine=machine,
+        allow_reference=allow_reference or None,
     )
     if stages:
         say_all(compiled.stages)

@@ -18,7 +18,7 @@ from saccade.frontend.onnx.control_flow import ControlFlow
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.probes import Known, free_shapes, needs_values, sized
-from saccade.frontend.onnx.reference import ReferenceSteps, reads_held, remarks_of, remedies
+from saccade.frontend.onnx.reference import ReferenceSteps, reads_held, remedies
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
@@ -121,7 +121,8 @@ class _Lowering(ControlFlow):
         names = [v.name or "" for v in graph.outputs]
         # Inputs with given values have become constants.
         present = [value for value in inputs if value is not None]
-        return remarks_of(self.build.graph(present, known, names, graph.name or ""))
+        made = self.build.graph(present, known, names, graph.name or "")
+        return made if self.reference is None else self.reference.noted(made)
 
     def _raise_unsupported(self) -> NoReturn:
         allowed = self.reference is not None
@@ -237,7 +238,8 @@ class _Lowering(ControlFlow):
         if any(value in self.lost for value in node.inputs if value is not None):
             # Behind one that is refused, only operators are named that would be refused by
             # themselves.
-            if importer is None and not has_body(node, self._opset(node)):
+            alone = importer is None and not has_body(node, self._opset(node))
+            if alone and self.reference is None:
                 self._refuse(node, self.survey.why(node))
             self.lost.update(node.outputs)
             return

@@ -9,7 +9,7 @@ reads a handle is such a step, too.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
 
     from saccade.frontend.onnx.call import OnnxNode
 
-__all__ = ["ReferenceSteps", "reads_held", "remarks_of", "remedies"]
+__all__ = ["ReferenceSteps", "reads_held", "remedies"]
 
 _ALLOW = "allow_reference=True: by ONNX's reference implementation, on CPUs, slowly"
 _FIXED = "fix the sizes of the inputs"
 _NOTHING = "none by options: export the model without it"
+_NAMED = 3
 _UNKNOWN = "ONNX's shape inference does not tell what it gives"
 _BY_SIZE = "the sizes of its results follow from others in a way that ONNX's inference cannot tell"
 
@@ -87,6 +88,7 @@ class ReferenceSteps:
         self._build = build
         self._imports = imports
         self._handles = count(held.FIRST_OF_STEPS)
+        self._done: list[tuple[OnnxReference, str]] = []
 
     def input(self, source: onnx_ir.Value) -> Value:
         """An input of the model that no memory holds."""
@@ -141,6 +143,12 @@ class ReferenceSteps:
     def _versions(self, domain: str, opset: int) -> dict[str, int]:
         # Bodies hold nodes of other domains.
         return {**self._imports, domain: opset}
+
+    def noted(self, graph: Graph) -> Graph:
+        """The graph, with a remark for each kind of node that is done in this way."""
+        steps = [(n.op, n.name) for n in graph.nodes if isinstance(n.op, OnnxReference)]
+        remarks = [*_remarks(steps), *_remarks(self._done, ", while importing")]
+        return replace(graph, remarks=(*graph.remarks, *remarks))
 
     # -- operands --------------------------------------------------------------------------------
 
@@ -287,6 +295,7 @@ class ReferenceSteps:
         small = all(isinstance(n, int) and n <= FOLD_ELEMENTS for n in counts)
         if not op.pure or op.sizes or not small or len(given) < len(arrays):
             return None
+        self._done.append((op, name))
         each = zip(op.reference(*given), op.results, strict=True)
         return tuple(
             self._build.known(array, dtype, name) for array, dtype in each if dtype is not None
@@ -326,20 +335,16 @@ def reads_held(
     return any(found.get(value) in build.held for value in read)
 
 
-def remarks_of(graph: Graph) -> Graph:
-    """The graph, with a remark for each kind of node that ONNX's reference implementation does."""
+def _remarks(steps: Iterable[tuple[OnnxReference, str]], when: str = "") -> Iterator[str]:
     names: dict[tuple[str, str, str], list[str]] = {}
-    for node in graph.nodes:
-        if isinstance(node.op, OnnxReference):
-            key = node.op.title, node.op.version, node.op.why
-            names.setdefault(key, []).append(node.name)
-    remarks = tuple(
-        f"{len(nodes)} {title} by ONNX's reference implementation (onnx {version}): {why}: "
-        + ", ".join(nodes[:3])
-        + (", …" if len(nodes) > 3 else "")
-        for (title, version, why), nodes in names.items()
-    )
-    return replace(graph, remarks=(*graph.remarks, *remarks))
+    for op, name in steps:
+        names.setdefault((op.title, op.version, op.why), []).append(name)
+    for (title, version, why), nodes in names.items():
+        more = ", …" if len(nodes) > _NAMED else ""
+        yield (
+            f"{len(nodes)} {title} by ONNX's reference implementation (onnx {version}){when}: "
+            f"{why}: {', '.join(nodes[:_NAMED])}{more}"
+        )
 
 
 def _outer(node: onnx_ir.Node) -> list[onnx_ir.Value]:

@@ -77,7 +77,7 @@ def tensor_type(dtype: DType, shape: Iterable[Dim | None], symbols: Symbols) -> 
 
 def is_tensor(kind: onnx.TypeProto) -> bool:
     """Whether a type is a tensor's."""
-    return kind.WhichOneof("value") == "tensor_type"
+    return bool(kind.WhichOneof("value") == "tensor_type")
 
 
 def shape_of(kind: onnx.TypeProto, known: Mapping[str, Dim]) -> tuple[Dim, ...] | None:
@@ -144,6 +144,11 @@ def inferred(
 
     known = onnx.ModelProto()
     known.CopyFrom(model)
+    # Inference takes no initializer for a constant that is an input as well.
+    arrays = {one.name for one in operands if one.array is not None}
+    inputs = [value for value in known.graph.input if value.name not in arrays]
+    del known.graph.input[:]
+    known.graph.input.extend(inputs)
     known.graph.initializer.extend(
         numpy_helper.from_array(one.array, one.name) for one in operands if one.array is not None
     )
