@@ -54,8 +54,8 @@ def onnxruntime_answers(source: Source, feeds: Arrays, allow_reference: bool = F
 
 def reference_answers(source: Source, feeds: Arrays, allow_reference: bool) -> Arrays:
     """Outputs of Saccade's own NumPy reference, and ONNX's where it is allowed."""
-    allowed = {"allow_reference": allow_reference or None}
-    return compile_model(source, device="reference", **allowed).run(feeds)
+    allowed = allow_reference or None
+    return compile_model(source, device="reference", allow_reference=allowed).run(feeds)
 
 
 EXPECTATIONS: Mapping[str, Callable[[Source, Arrays, bool], Arrays]] = {

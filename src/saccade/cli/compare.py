@@ -71,8 +71,13 @@ def compare(
     coarse = {"fp16": FP16_TOLERANCE, "tf32": FP16_TOLERANCE, "bf16": BF16_TOLERANCE}
     tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
     source = every_value(path) if layers else path
-    allowed = {"allow_reference": allow_reference or None}
-    compiled = compile_model(source, device=device, precision=precision, threads=threads, **allowed)
+    compiled = compile_model(
+        source,
+        device=device,
+        precision=precision,
+        threads=threads,
+        allow_reference=allow_reference or None,
+    )
     feeds = make_feeds(compiled.inputs, input_, shapes)
     with working(f"running {against}"):
         expected = EXPECTATIONS[against](source, feeds, allow_reference)
