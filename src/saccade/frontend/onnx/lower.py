@@ -18,7 +18,8 @@ from saccade.frontend.onnx.control_flow import ControlFlow
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.probes import Known, free_shapes, needs_values, sized
-from saccade.frontend.onnx.reference import ReferenceSteps, reads_held, remedies
+from saccade.frontend.onnx.reference import ReferenceSteps, remedies
+from saccade.frontend.onnx.reference_reads import reads_held
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey

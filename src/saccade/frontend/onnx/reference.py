@@ -10,32 +10,26 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from saccade import held
 from saccade.errors import InputError
-from saccade.frontend.onnx.builder import CONTENT_ELEMENTS, FOLD_ELEMENTS, Builder, whole_dims
+from saccade.frontend.onnx.builder import FOLD_ELEMENTS, Builder, whole_dims
 from saccade.frontend.onnx.held_types import element_of, type_of
 from saccade.frontend.onnx.reference_models import (
-    Operand,
-    Symbols,
-    bodies,
-    captured,
     draws,
     has_reference,
     inferred,
     is_tensor,
     model_of,
     shape_of,
-    tensor_type,
 )
+from saccade.frontend.onnx.reference_reads import ReferenceReads, reads_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.survey import operator_of
-from saccade.frontend.onnx.symbolic import Symbolic
-from saccade.ir import Array, Dim, DType, Graph, Node, Value
-from saccade.ir.counts import depends, multiple_of
+from saccade.ir import Array, DType, Graph, Node, Value
 from saccade.ir.dim import product
 from saccade.opdefs import OnnxReference
 
@@ -43,9 +37,9 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from saccade.frontend.onnx.call import OnnxNode
+    from saccade.frontend.onnx.call import OnnxNode, Operand
 
-__all__ = ["ReferenceSteps", "reads_held", "remedies"]
+__all__ = ["ReferenceSteps", "remedies"]
 
 _ALLOW = "allow_reference=True: by ONNX's reference implementation, on CPUs, slowly"
 _FIXED = "fix the sizes of the inputs"
@@ -53,27 +47,6 @@ _NOTHING = "none by options: export the model without it"
 _NAMED = 3
 _UNKNOWN = "ONNX's shape inference does not tell what it gives"
 _BY_SIZE = "the sizes of its results follow from others in a way that ONNX's inference cannot tell"
-
-
-@dataclass(slots=True)
-class _Reads:
-    """What a node reads: in the model of one node, and in the graph.
-
-    Attributes:
-        operands: Of the model: those that are values, then those that are made of sizes.
-        values: Of the graph.
-        types: Element types of these, None for handles.
-        sizes: Operands that are made of sizes.
-        cuts: See `OnnxReference.cuts`; the third is a symbol until all operands are there.
-        symbols: Of all.
-    """
-
-    operands: list[Operand] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
-    types: list[DType | None] = field(default_factory=list)
-    sizes: list[Symbolic] = field(default_factory=list)
-    cuts: list[tuple[int, int, str, int]] = field(default_factory=list)
-    symbols: Symbols = field(default_factory=Symbols)
 
 
 class ReferenceSteps:
@@ -103,11 +76,11 @@ class ReferenceSteps:
         node = helper.make_node("Constant", [], ["r0"], value=numpy_helper.from_array(array))
         model = model_of(node, [], self._versions("", 13))
         why = "of an element type that no memory holds"
-        (value,) = self._emit("Constant", model, _Reads(), inferred(model, []), name, why)
+        (value,) = self._emit("Constant", model, ReferenceReads(), inferred(model, []), name, why)
         return value
 
     def node(
-        self, call: OnnxNode, found: Mapping[onnx_ir.Value, Value | Symbolic], why: str
+        self, call: OnnxNode, found: Mapping[onnx_ir.Value, Operand], why: str
     ) -> dict[onnx_ir.Value, Value]:
         """The step of a node, and its results.
 
@@ -125,7 +98,7 @@ class ReferenceSteps:
 
         node = call.node
         proto = onnx_ir.serde.serialize_node(node)
-        reads = self._reads(call, found, proto)
+        reads = reads_of(call, found, proto)
         wanted = [value for value in node.outputs if value.name]
         del proto.output[:]
         proto.output.extend(f"r{i}" if v.name else "" for i, v in enumerate(node.outputs))
@@ -150,67 +123,10 @@ class ReferenceSteps:
         remarks = [*_remarks(steps), *_remarks(self._done, ", while importing")]
         return replace(graph, remarks=(*graph.remarks, *remarks))
 
-    # -- operands --------------------------------------------------------------------------------
-
-    def _reads(
-        self,
-        call: OnnxNode,
-        found: Mapping[onnx_ir.Value, Value | Symbolic],
-        proto: onnx.NodeProto,
-    ) -> _Reads:
-        """All that a node reads; gives its operands names of their own."""
-        reads, direct = _Reads(), list[tuple[str, Value | Symbolic]]()
-        for i, operand in enumerate(call.operands):
-            proto.input[i] = "" if operand is None else f"saccade.{i}"
-            if operand is not None:
-                direct.append((f"saccade.{i}", operand))
-        for value in _outer(call.node):
-            if value not in found:
-                raise Refusal(f"a body reads {value.name!r}, which is not there")
-            direct.append((value.name or "", found[value]))
-        sizes = list[Operand]()
-        for name, operand in direct:
-            found_size = operand
-            if isinstance(operand, Symbolic):
-                found_size = self._build.found(operand, call.name) or operand
-            if isinstance(found_size, Symbolic):
-                whole_dims(found_size)  # refuses fractions
-                reads.sizes.append(found_size)
-                kind = tensor_type(found_size.dtype, found_size.shape, reads.symbols)
-                sizes.append(Operand(name, kind))
-            else:
-                self._read(reads, name, found_size)
-        # They are the last inputs of the model.
-        reads.operands += sizes
-        return reads
-
-    def _read(self, reads: _Reads, name: str, value: Value) -> None:
-        build, place = self._build, len(reads.values)
-        reads.values.append(value)
-        if value in build.held:
-            reads.types.append(None)
-            reads.operands.append(Operand(name, build.held[value]))
-            return
-        reads.types.append(value.dtype)
-        shape: list[Dim | None] = list(value.shape)
-        for axis, dim in enumerate(value.shape):
-            if depends(dim, build.counts):
-                true = multiple_of(dim, build.counts)
-                if true is None or not isinstance(true[1], int):
-                    raise Refusal(f"reads an axis of {dim} elements, which depends on data")
-                reads.cuts.append((place, axis, true[0], true[1]))
-                shape[axis] = None
-        array = build.array(value) if build.is_known(value) else None
-        few = array is not None and array.size <= CONTENT_ELEMENTS
-        if few and array is not None:
-            array = array.astype(value.dtype.numpy)
-        kind = tensor_type(value.dtype, shape, reads.symbols)
-        reads.operands.append(Operand(name, kind, array if few else None))
-
     # -- results ---------------------------------------------------------------------------------
 
     def _kinds(
-        self, model: onnx.ModelProto, reads: _Reads, wanted: Sequence[onnx_ir.Value]
+        self, model: onnx.ModelProto, reads: ReferenceReads, wanted: Sequence[onnx_ir.Value]
     ) -> list[onnx.TypeProto]:
         """Types of the results.
 
@@ -238,7 +154,7 @@ class ReferenceSteps:
         self,
         operator: str,
         model: onnx.ModelProto,
-        reads: _Reads,
+        reads: ReferenceReads,
         kinds: Sequence[onnx.TypeProto],
         name: str,
         why: str,
@@ -325,16 +241,6 @@ def remedies(
     return found
 
 
-def reads_held(
-    node: onnx_ir.Node, found: Mapping[onnx_ir.Value, Value | Symbolic], build: Builder
-) -> bool:
-    """Whether a node, or a body of it, reads what no memory holds."""
-    if not build.held:
-        return False
-    read = [*(value for value in node.inputs if value is not None), *_outer(node)]
-    return any(found.get(value) in build.held for value in read)
-
-
 def _remarks(steps: Iterable[tuple[OnnxReference, str]], when: str = "") -> Iterator[str]:
     names: dict[tuple[str, str, str], list[str]] = {}
     for op, name in steps:
@@ -345,12 +251,3 @@ def _remarks(steps: Iterable[tuple[OnnxReference, str]], when: str = "") -> Iter
             f"{len(nodes)} {title} by ONNX's reference implementation (onnx {version}){when}: "
             f"{why}: {', '.join(nodes[:_NAMED])}{more}"
         )
-
-
-def _outer(node: onnx_ir.Node) -> list[onnx_ir.Value]:
-    """What bodies of a node read from outside."""
-    found: dict[onnx_ir.Value, None] = {}
-    for attribute in node.attributes.values():
-        for body in bodies(attribute):
-            found.update(dict.fromkeys(captured(body)))
-    return list(found)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array, Dim, DType
 
 __all__ = [
-    "Operand", "Symbols", "bodies", "captured", "draws", "has_reference", "inferred", "is_tensor",
+    "ReadValue", "Symbols", "bodies", "captured", "draws", "has_reference", "inferred", "is_tensor",
     "model_of", "shape_of", "tensor_type",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ _ANY_SIZE = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class ReadValue:
     """What a node reads.
 
     Attributes:
@@ -110,7 +110,7 @@ def draws(graph: onnx.GraphProto) -> bool:
 
 
 def model_of(
-    node: onnx.NodeProto, operands: Sequence[Operand], versions: Mapping[str, int]
+    node: onnx.NodeProto, operands: Sequence[ReadValue], versions: Mapping[str, int]
 ) -> onnx.ModelProto:
     """A model of one node, whose outputs have no types.
 
@@ -130,7 +130,7 @@ def model_of(
 
 
 def inferred(
-    model: onnx.ModelProto, operands: Sequence[Operand], *, sized: bool = False
+    model: onnx.ModelProto, operands: Sequence[ReadValue], *, sized: bool = False
 ) -> list[onnx.TypeProto]:
     """Types of a model's outputs, as far as ONNX's shape inference tells.
 
