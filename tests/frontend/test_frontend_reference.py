@@ -251,6 +251,7 @@ def test_what_no_memory_holds_is_handed_on(name, shape):
     x[x < -1.0] = 0.0
     made = agrees(model, {"x": x}, exact=False)
     assert steps_of(made, x=shape)
+    assert "onnx.reference (host)" in str(made.plan(x=shape))
 
 
 def test_sequences_come_and_go():
