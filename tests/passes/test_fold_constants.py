@@ -41,7 +41,7 @@ def test_results_much_larger_than_their_operands_stay():
 
 def drawn():
     """A node whose results are random: three numbers like its operand."""
-    shapes, types = ((3,),), (DType.F32,)
+    shapes, types = ((3,),), (DType.F64,)
     return OnnxReference("Drawn", "", "", types, types, shapes, (-1,), steady=False)
 
 
