@@ -61,6 +61,26 @@ class Op(metaclass=_OpType):
         """Name of the operator family."""
         return type(self).__name__
 
+    @property
+    def title(self) -> str:
+        """What plans call it."""
+        return self.family
+
+    @property
+    def host(self) -> str:
+        """What computes it where no kernel does."""
+        return "reference"
+
+    @property
+    def excuses(self) -> tuple[str, ...]:
+        """Why no kernel is even asked to compute it, for people."""
+        return ()
+
+    @property
+    def pure(self) -> bool:
+        """Whether its results follow from its operands, wherever and whenever they are computed."""
+        return True
+
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         """Types of the results.

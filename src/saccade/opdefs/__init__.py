@@ -9,6 +9,7 @@ from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
 from saccade.opdefs.norm import VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
+from saccade.opdefs.onnx_reference import OnnxReference
 from saccade.opdefs.packed import PackedPlaces
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
@@ -44,6 +45,7 @@ __all__ = [
     "Nms",
     "NonMaxSuppression",
     "NonZero",
+    "OnnxReference",
     "PackedPlaces",
     "Pad",
     "Pointwise",

@@ -79,6 +79,11 @@ class Step:
         )
 
     @property
+    def by(self) -> str:
+        """What computes it: a kernel, or on the host a reference, ours or ONNX's."""
+        return self.kernel or self.op.host
+
+    @property
     def is_reorder(self) -> bool:
         """Whether the step only moves a value into another storage."""
         # `layout.assign` begins the notes of its copies like this.

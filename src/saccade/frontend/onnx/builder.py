@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from saccade.errors import ModelError
+from saccade.frontend.onnx.held_types import spelled
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rows import refuse_mixing
 from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
@@ -22,6 +24,9 @@ from saccade.ir.reshape_maps import reshape
 from saccade.limits import Limits
 from saccade.opdefs import Concat, Move, Pointwise
 from saccade.opdefs.bounds import too_long, too_many
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["Builder", "whole_dims"]
 
@@ -49,6 +54,8 @@ class Builder:
         packed: By the sizes of lists, where their elements are (`open_axes`).
         spread: What was repeated along axes, and what it was before.
         whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
+        held: What stands for objects that no memory holds, and their types.
+        remarks: Of the graph.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -59,6 +66,8 @@ class Builder:
         self.symbols: set[str] = set()
         self.spread: dict[Value, Value] = {}
         self.whole: dict[Value, Value] = {}
+        self.held: dict[Value, onnx.TypeProto] = {}
+        self.remarks: list[str] = []
         self.counts: dict[str, tuple[Count, Value]] = {}
         self.packed: dict[tuple[Dim, ...], Value] = {}
         self._sized: dict[Dim, Value] = {}
@@ -295,9 +304,17 @@ class Builder:
             MappingProxyType({}),
             (*names, *(count.symbol for count, _ in counts)),
             title,
+            tuple(self.remarks),
             counts=tuple(count for count, _ in counts),
+            held=MappingProxyType(self._held_by_name(inputs, outputs, names)),
         )
         return empty.with_nodes(tuple(reversed(kept)), self.constants)
+
+    def _held_by_name(
+        self, inputs: Sequence[Value], outputs: Sequence[Value], names: Sequence[str]
+    ) -> dict[str, str]:
+        ends = [*((v.name, v) for v in inputs), *zip(names, outputs, strict=True)]
+        return {name: spelled(self.held[v]) for name, v in ends if v in self.held}
 
     def _counts_of(self, node: Node) -> Iterator[Value]:
         """Where steps leave the sizes that a node's results depend on."""

@@ -121,6 +121,8 @@ class ControlFlow(ABC):
         """The one or the other, as the condition says."""
         if yes is None or no is None:
             return None
+        if yes in self.build.held or no in self.build.held:
+            raise Refusal(f"{_DEPENDS}, with branches that give what no memory holds")
         if not isinstance(yes, Value) or not isinstance(no, Value) or yes.dtype is not no.dtype:
             raise Refusal(f"{_DEPENDS}, with branches of different types")
         if yes.shape == no.shape:
@@ -234,6 +236,8 @@ class ControlFlow(ABC):
         for operand in values:
             if operand is None:
                 return None
+            if operand in self.build.held:
+                raise Refusal("gathers what no memory holds")
             value = operand
             if not isinstance(value, Value):
                 found = self.build.found(value, call.name)

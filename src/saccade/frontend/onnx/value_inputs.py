@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from saccade.frontend.onnx.check import UNKNOWN
+from saccade.frontend.onnx.held_types import spelled, type_of
 from saccade.frontend.onnx.survey import Survey
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS
+from saccade.signature import TensorInfo
 
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["value_inputs"]
+__all__ = ["UNNAMED", "declared", "value_inputs"]
+
+UNNAMED = (None, "", "?")
+"""What stands for an axis of any size; each such axis has its own."""
 
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -54,6 +60,29 @@ def value_inputs(graph: onnx_ir.Graph, refused: Iterable[onnx_ir.Node]) -> tuple
             return ()
         wanted |= found
     return tuple(value.name or "" for value in graph.inputs if value in wanted)
+
+
+def declared(value: onnx_ir.Value, *, held: bool = False) -> TensorInfo | None:
+    """What the file says of an input or output, if that is enough to go by.
+
+    Args:
+        value: The input or output.
+        held: Whether it may be what no memory holds.
+    """
+    dtype, name = Survey.dtype_of(value), value.name or ""
+    if held and (dtype is None or value.shape is None):
+        return TensorInfo(name, spelled(type_of(value)), ("...",), held=True)
+    if dtype is None:
+        return None
+    if value.shape is None:
+        return TensorInfo(name, dtype.value, ("...",))
+    shape = list[int | str]()
+    for axis, extent in enumerate(value.shape):
+        size = extent if isinstance(extent, int) else extent.value
+        if size is None or size in UNNAMED or size == UNKNOWN:
+            size = f"{name}_dim_{axis}"
+        shape.append(size)
+    return TensorInfo(name, dtype.value, tuple(shape))
 
 
 def _sources(values: Iterable[onnx_ir.Value], inputs: set[onnx_ir.Value]) -> set[onnx_ir.Value]:
