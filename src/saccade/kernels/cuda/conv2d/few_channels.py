@@ -28,9 +28,9 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     Tile,
     Weights,
     rounding_of,
-    tile_micros,
     vector,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     WindowConfig,
     channels_of,
@@ -125,12 +125,11 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     # Neighbours are gathered one by one where channels do not fill 16 bytes.
     gathered = 1.0 if _unit(call) == "c" and _channels(call) * size % 16 == 0 else 1.5
     timed = []
-    for tile in _TILES:
-        depth = -(-_depth(call) // tile[2]) * tile[2]
-        measured = 1.25 if _depth(call) <= _SHALLOW else 1.08
+    depth = _depth(call)
+    for micros, _, tile in tile_times(call, _TILES, Products(1, k, 1, depth), n * p * q):
+        measured = 1.25 if depth <= _SHALLOW else 1.08
         measured *= _MEASURED_BLOCKS.get(tile[:3], 1.0)
-        micros = tile_micros(call, tile, (1, n * p * q, k, depth)) * gathered * measured
-        timed.append((micros, tile))
+        timed.append((micros * gathered * measured, tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), rounding_of(tile))
 

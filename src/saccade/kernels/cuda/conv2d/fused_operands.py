@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 
 from saccade.ir.expr import IDENTITY, Expr, arg, substitute
@@ -167,6 +168,7 @@ def _result_views(call: CudaCall) -> tuple[View, ...]:
     return tuple(view.broadcast_to(shape) for view in call.inputs[2 + _prologue_operands(call) :])
 
 
+@lru_cache(maxsize=1024)
 def moved(expr: Expr, count: int) -> str:
     """An expression whose operands come after `count` others."""
     return str(substitute(expr, {i: arg(i + count) for i in range(1, expr.operands)}))

@@ -28,12 +28,10 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import (
     HopperTile,
     fetches_early,
     hopper_epilogue,
-    hopper_micros,
-    hopper_tiles,
-    persistent,
     pixel_distance,
     programs_of,
 )
+from saccade.kernels.cuda.conv2d.hopper_times import hopper_times
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
@@ -146,11 +144,8 @@ def _nested(x: View) -> list[tuple[int, int]]:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    found = list(hopper_tiles(call))
-    found += [tile for tile in (persistent(call, one) for one in found) if tile is not None]
     _, c, r, s = call.inputs[1].shape
-    timed = sorted(((hopper_micros(call, tile), i, tile) for i, tile in enumerate(found)))
-    for place, (micros, _, tile) in enumerate(timed):
+    for place, (micros, _, tile) in enumerate(hopper_times(call)):
         build, rounding = partial(_launches, call, tile), tile.depth
         yield Variant(micros, partial(build, False), (rounding, False))
         # With one tap or one block of channels there is one order only.

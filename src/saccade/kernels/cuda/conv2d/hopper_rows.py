@@ -25,7 +25,8 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_fetch_of,
     tile_bytes,
 )
-from saccade.kernels.cuda.conv2d.hopper_tiles import FROM_L2, hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.hopper_times import FROM_L2
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.kernels.cuda.machine import LAUNCH

@@ -23,10 +23,10 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     config_of,
     rounding_of,
     summed,
-    tile_micros,
     tiles_of,
     weights_of,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import channels_of, sums_of, unfit
 from saccade.opdefs import Conv2d
 
@@ -63,14 +63,13 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     groups = call.op.groups
     r, s = call.inputs[1].shape[2:]
-    c = channels_of(call)
+    c, changed = channels_of(call), _changed(call)
     timed = []
-    for tile in tiles_of(call, c, k // groups):
+    products = Products(groups, k // groups, r * s, c)
+    tiles = tiles_of(call, c, k // groups)
+    for micros, waves, tile in tile_times(call, tiles, products, n * p * q):
         depth = r * s * -(-c // tile[2]) * tile[2]
-        micros = tile_micros(call, tile, (groups, n * p * q, k // groups, depth))
-        blocks = groups * -(-n * p * q // tile[0]) * -(-(k // groups) // tile[1])
-        ends = tile[0] * (tile[1] * _END + depth * _changed(call))
-        ends *= -(-blocks // call.target.multiprocessors)
+        ends = tile[0] * (tile[1] * _END + depth * changed) * waves
         measured = _MEASURED * _MEASURED_BLOCKS.get(tile[:2], 1.0)
         timed.append((micros * measured + ends, tile))
     timed.sort(key=itemgetter(0))

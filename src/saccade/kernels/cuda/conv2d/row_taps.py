@@ -25,7 +25,8 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     packed_block,
     stored_vector,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile, tile_micros
+from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     WindowConfig,
@@ -105,15 +106,16 @@ def _depth(call: CudaCall) -> int:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
-    rows, depth = n * p * q, call.inputs[1].shape[2] * _depth(call)
+    terms = _depth(call)
     x = call.inputs[0]
     image = n * x.shape[2] * x.shape[3] * _CHANNELS * product_dtype(call).itemsize
     before = stream_micros(call, x.nbytes + image)
     timed = []
-    for bm, bn, warps, stages in _TILES:
-        tile = (bm, bn, _depth(call), warps, stages)
-        measured = _MEASURED_LARGE if bm * bn >= _LARGE else _MEASURED
-        timed.append((measured * (before + tile_micros(call, tile, (1, rows, k, depth))), tile))
+    tiles = tuple((bm, bn, terms, warps, stages) for bm, bn, warps, stages in _TILES)
+    products = Products(1, k, call.inputs[1].shape[2], terms)
+    for micros, _, tile in tile_times(call, tiles, products, n * p * q):
+        measured = _MEASURED_LARGE if tile[0] * tile[1] >= _LARGE else _MEASURED
+        timed.append((measured * (before + micros), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), tile[2])
 

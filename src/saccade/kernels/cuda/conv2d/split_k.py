@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from operator import itemgetter
+from functools import lru_cache, partial
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
@@ -25,10 +24,10 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     config_of,
     rounding_of,
     summed,
-    tile_micros,
     tiles_of,
     weights_of,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     channels_of,
@@ -78,20 +77,30 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     r, s = call.inputs[1].shape[2:]
     c = channels_of(call)
+    tiles, products = tiles_of(call, c, k), Products(1, k, r * s, c)
+    measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
     timed = []
-    for tile in tiles_of(call, c, k):
-        steps = r * s * -(-c // tile[2])
-        for splits in _SPLITS:
-            # Two parts at any length, as a supported call has to have a variant.
-            if splits > 2 and splits * _SHORTEST > steps:
-                continue
-            products = (1, n * p * q, k, steps * tile[2])
-            micros = tile_micros(call, tile, products, splits) + _adding(call, splits)
-            measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
-            timed.append((measured * micros, tile, splits))
-    for micros, tile, splits in sorted(timed, key=itemgetter(0)):
+    for splits in _SPLITS:
+        adding = _adding(call, splits)
+        times = tile_times(call, _parted(tiles, products, splits), products, n * p * q, splits)
+        timed += [
+            (measured * (micros + adding), tiles.index(tile), splits) for micros, _, tile in times
+        ]
+    for micros, i, splits in sorted(timed):
+        tile = tiles[i]
         # How a sum is parted shows in its last bits.
         yield Variant(micros, partial(_launches, call, tile, splits), (rounding_of(tile), splits))
+
+
+@lru_cache(maxsize=1024)
+def _parted(tiles: tuple[Tile, ...], products: Products, splits: int) -> tuple[Tile, ...]:
+    """The tiles whose sums are long enough for so many parts."""
+    # Two parts at any length, as a supported call has to have a variant.
+    return tuple(
+        tile
+        for tile in tiles
+        if splits <= 2 or splits * _SHORTEST <= products.taps * -(-products.terms // tile[2])
+    )
 
 
 def _adding(call: CudaCall, splits: int) -> float:
