@@ -130,6 +130,16 @@ class Cubins:
         """Whether there is code for a config, whatever its operands' alignment."""
         return (kernel, config) in self._configs
 
+    def each(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
+        """The code of each of the keys; see `get`."""
+        found = [self._known.get(key) for key in keys]
+        there = [one for one in found if one is not None]
+        # Most new sizes lack nothing, and to hash a key is to hash all of its config.
+        if len(there) == len(keys):
+            return there
+        made = self.get(keys, processes)
+        return [made[key] for key in keys]
+
     def get(self, keys: Iterable[CodeKey], processes: Processes) -> Mapping[CodeKey, Cubin]:
         """Code for all keys; what is missing is compiled side by side.
 

@@ -8,7 +8,7 @@ units, or the bytes of x, the weights and y.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 
 from saccade.ir.expr import IDENTITY
@@ -63,15 +63,16 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     groups = call.op.groups
     r, s = call.inputs[1].shape[2:]
-    c, changed = channels_of(call), _changed(call)
-    timed = []
+    c = channels_of(call)
     products = Products(groups, k // groups, r * s, c)
     tiles = tiles_of(call, c, k // groups)
-    for micros, waves, tile in tile_times(call, tiles, products, n * p * q):
-        depth = r * s * -(-c // tile[2]) * tile[2]
-        ends = tile[0] * (tile[1] * _END + depth * changed) * waves
-        measured = _MEASURED * _MEASURED_BLOCKS.get(tile[:2], 1.0)
-        timed.append((micros * measured + ends, tile))
+    times = tile_times(call, tiles, products, n * p * q)
+    timed = [
+        (micros * measured + ends * waves, tile)
+        for (micros, waves), (measured, ends), tile in zip(
+            times, _corrections(tiles, products, _changed(call)), tiles, strict=True
+        )
+    ]
     timed.sort(key=itemgetter(0))
     for i, (micros, tile) in enumerate(timed):
         rounding = rounding_of(tile)
@@ -83,6 +84,19 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
         if i < 2 and k // groups > tile[1] and n * p * q > 2 * tile[0]:
             banded = partial(_launches, call, tile, _BAND, False)
             yield Variant(micros * 1.02, banded, (rounding, False))
+
+
+@lru_cache(maxsize=1024)
+def _corrections(
+    tiles: tuple[Tile, ...], products: Products, changed: float
+) -> tuple[tuple[float, float], ...]:
+    """For each tile, measured times over estimates, and microseconds of the ends of a block."""
+    found = []
+    for bm, bn, bk, _, _ in tiles:
+        depth = products.taps * -(-products.terms // bk) * bk
+        measured = _MEASURED * _MEASURED_BLOCKS.get((bm, bn), 1.0)
+        found.append((measured, bm * (bn * _END + depth * changed)))
+    return tuple(found)
 
 
 def _changed(call: CudaCall) -> float:

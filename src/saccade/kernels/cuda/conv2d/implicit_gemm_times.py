@@ -17,7 +17,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile
 from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 
-__all__ = ["Products", "TileTimes", "tile_times"]
+__all__ = ["Products", "tile_times"]
 
 # Bandwidth of the L2 cache over the memory's, and microseconds from asking for a step's operands to
 # having them: estimates, which factors measured on one H200 correct (`implicit_gemm._MEASURED`).
@@ -64,31 +64,21 @@ class _TileWork(NamedTuple):
     nbytes: int
 
 
-class TileTimes(NamedTuple):
-    """Of a tile.
-
-    Attributes:
-        micros: Estimated.
-        waves: Blocks of the busiest multiprocessor.
-        tile: The tile.
-    """
-
-    micros: float
-    waves: int
-    tile: Tile
-
-
 def tile_times(
-    call: CudaCall, tiles: tuple[Tile, ...], products: Products, rows: int, splits: int = 1
-) -> list[TileTimes]:
-    """Estimated times of sums in blocks of each of the tiles.
+    call: CudaCall,
+    tiles: tuple[Tile, ...],
+    products: Products,
+    rows: int,
+    splits: tuple[int, ...] = (),
+) -> list[tuple[float, int]]:
+    """Estimated microseconds of sums in blocks of each tile, and blocks of the busiest processor.
 
     Args:
         call: The call.
         tiles: The tiles.
         products: What is summed.
         rows: Of each product.
-        splits: Parts that each sum is made in.
+        splits: For each tile the parts that sums are made in; none unless given.
     """
     target = call.target
     size = call.inputs[0].dtype.itemsize
@@ -97,36 +87,41 @@ def tile_times(
     multiprocessors, cached_rate = machine.multiprocessors, _CACHED * machine.bandwidth
     moved = moved_bytes(call) / (0.8 * machine.bandwidth)
     found = []
-    for tile, work in zip(tiles, table, strict=True):
-        blocks = work.beside * -(-rows // work.rows)
+    for height, beside, steps, operations, rate, room, ahead, nbytes in table:
+        blocks = beside * -(-rows // height)
         waves = -(-blocks // multiprocessors)
-        busy = waves * work.operations / work.rate
-        waited = -(-blocks // work.room) * work.steps * _LATENCY / work.ahead
+        busy = waves * operations / rate
+        waited = -(-blocks // room) * steps * _LATENCY / ahead
         # Every block reads its rows and columns anew, from the L2 cache at best.
-        fill = max(1e-3, min(1.0, blocks / multiprocessors))
-        cached = blocks * work.nbytes / (cached_rate * fill)
+        fill = 1.0 if blocks >= multiprocessors else max(1e-3, blocks / multiprocessors)
+        cached = blocks * nbytes / (cached_rate * fill)
         micros = LAUNCH + max(busy, waited, cached, moved) + 0.05 * (busy + cached)
-        found.append(TileTimes(micros, waves, tile))
+        found.append((micros, waves))
     return found
 
 
 @lru_cache(maxsize=4096)
 def _works(
-    tiles: tuple[Tile, ...], products: Products, splits: int, machine: str, size: int, rate: float
+    tiles: tuple[Tile, ...],
+    products: Products,
+    splits: tuple[int, ...],
+    machine: str,
+    size: int,
+    rate: float,
 ) -> tuple[_TileWork, ...]:
     """Of each tile; `size` is bytes of an element, `rate` operations per microsecond."""
     known = gpu(machine)
     works = []
-    for bm, bn, bk, _, stages in tiles:
+    for (bm, bn, bk, _, stages), parts in zip(tiles, splits or (1,) * len(tiles), strict=True):
         depth = products.taps * -(-products.terms // bk) * bk
-        steps = -(-depth // (bk * splits))
+        steps = -(-depth // (bk * parts))
         # Small blocks read more for each product, and wait for it where few are at work.
         part: float = min(1.0, bm * bn / (128 * 128)) ** 0.35
         resident = max(1, min(8, known.shared // (stages * (bm + bn) * bk * size)))
         works.append(
             _TileWork(
                 bm,
-                products.count * splits * -(-products.columns // bn),
+                products.count * parts * -(-products.columns // bn),
                 steps,
                 steps * 2.0 * bm * bn * bk,
                 0.75 * part * rate / known.multiprocessors,

@@ -113,7 +113,8 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     timed = []
     tiles = tuple((bm, bn, terms, warps, stages) for bm, bn, warps, stages in _TILES)
     products = Products(1, k, call.inputs[1].shape[2], terms)
-    for micros, _, tile in tile_times(call, tiles, products, n * p * q):
+    times = tile_times(call, tiles, products, n * p * q)
+    for (micros, _), tile in zip(times, tiles, strict=True):
         measured = _MEASURED_LARGE if tile[0] * tile[1] >= _LARGE else _MEASURED
         timed.append((measured * (before + micros), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
@@ -77,30 +78,31 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     r, s = call.inputs[1].shape[2:]
     c = channels_of(call)
-    tiles, products = tiles_of(call, c, k), Products(1, k, r * s, c)
+    products = Products(1, k, r * s, c)
+    tiles, splits = _parted(tiles_of(call, c, k), products)
+    times = tile_times(call, tiles, products, n * p * q, splits)
+    adding = {parts: _adding(call, parts) for parts in _SPLITS}
     measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
-    timed = []
-    for splits in _SPLITS:
-        adding = _adding(call, splits)
-        times = tile_times(call, _parted(tiles, products, splits), products, n * p * q, splits)
-        timed += [
-            (measured * (micros + adding), tiles.index(tile), splits) for micros, _, tile in times
-        ]
-    for micros, i, splits in sorted(timed):
-        tile = tiles[i]
+    timed = [
+        (measured * (micros + adding[parts]), tile, parts)
+        for (micros, _), tile, parts in zip(times, tiles, splits, strict=True)
+    ]
+    for micros, tile, parts in sorted(timed, key=itemgetter(0)):
         # How a sum is parted shows in its last bits.
-        yield Variant(micros, partial(_launches, call, tile, splits), (rounding_of(tile), splits))
+        yield Variant(micros, partial(_launches, call, tile, parts), (rounding_of(tile), parts))
 
 
 @lru_cache(maxsize=1024)
-def _parted(tiles: tuple[Tile, ...], products: Products, splits: int) -> tuple[Tile, ...]:
-    """The tiles whose sums are long enough for so many parts."""
-    # Two parts at any length, as a supported call has to have a variant.
-    return tuple(
-        tile
-        for tile in tiles
-        if splits <= 2 or splits * _SHORTEST <= products.taps * -(-products.terms // tile[2])
-    )
+def _parted(
+    tiles: tuple[Tile, ...], products: Products
+) -> tuple[tuple[Tile, ...], tuple[int, ...]]:
+    """Tiles, each as often as its sums may be parted, and in how many parts."""
+    found = []
+    for tile in tiles:
+        steps = products.taps * -(-products.terms // tile[2])
+        # Two parts at any length, as a supported call has to have a variant.
+        found += [(tile, n) for n in _SPLITS if n <= 2 or n * _SHORTEST <= steps]
+    return tuple(tile for tile, _ in found), tuple(n for _, n in found)
 
 
 def _adding(call: CudaCall, splits: int) -> float:

@@ -108,12 +108,18 @@ def excess_of(call: CudaCall) -> int:
 
 def unfit(call: CudaCall) -> str | None:
     """Why no kernel of the family takes a call."""
+    return _refused(call) or None
+
+
+@per_call
+def _refused(call: CudaCall) -> str:
+    """The reason, or nothing: every kernel of the family asks."""
     views = (*call.inputs, *call.outputs)
     if any(view.dtype not in FLOATS for view in views):
         return "element types"
     if any(view.extent >= _MOST for view in views):
         return "2^31 elements or more"
-    return None
+    return ""
 
 
 def weights_unit(call: CudaCall) -> str:

@@ -63,8 +63,10 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     op: ConvTranspose2d = call.op
     c, k = call.inputs[1].shape[0] // op.groups, call.inputs[1].shape[1]
     products = Products(op.groups * prod(op.stride), k, _taps(call, 0) * _taps(call, 1), c)
-    timed = tile_times(call, tiles_of(call, c, k), products, _places(call))
-    for micros, _, tile in sorted(timed, key=itemgetter(0)):
+    tiles = tiles_of(call, c, k)
+    times = tile_times(call, tiles, products, _places(call))
+    timed = [(micros, tile) for (micros, _), tile in zip(times, tiles, strict=True)]
+    for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), rounding_of(tile), tile)
 
 
