@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
@@ -164,10 +163,16 @@ def programs_of(call: CudaCall, tile: HopperTile) -> int:
 
 def pixel_distance(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
     """Elements between neighbours counted through all images, rows and columns, if it is one."""
-    axes = [(n, step) for n, step in zip(sizes, strides, strict=True) if n > 1]
-    if any(outer != n * inner for (_, outer), (n, inner) in pairwise(axes)):
-        return None
-    return axes[-1][1] if axes else 0
+    apart, together = None, 0
+    for n, step in zip(reversed(sizes), reversed(strides), strict=True):
+        if n > 1:
+            if apart is None:
+                apart = step
+            # As far as all that the axes inside have.
+            elif step != together:
+                return None
+            together = n * step
+    return apart or 0
 
 
 @per_call

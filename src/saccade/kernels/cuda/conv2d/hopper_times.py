@@ -50,6 +50,7 @@ class _TileWork(NamedTuple):
 
     Attributes:
         tile: The tile.
+        rows: Its pixels.
         blocks: Of output channels.
         resident: Tiles that a multiprocessor has at a time.
         shared: Microseconds of a tile among several, which share the matrix units and the L2.
@@ -57,6 +58,7 @@ class _TileWork(NamedTuple):
     """
 
     tile: HopperTile
+    rows: int
     blocks: int
     resident: int
     shared: float
@@ -82,22 +84,23 @@ def hopper_times(
     nbytes = sum(v.extent * v.dtype.itemsize for v in views)
     copied = (nbytes / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
     found = []
-    for work in _works(layer):
-        tile, resident = work.tile, work.resident
-        tiles = -(-pixels // tile.rows) * work.blocks
+    for i, (tile, rows, blocks, resident, shared, alone) in enumerate(_works(layer)):
+        busiest = -(-(-(-pixels // rows) * blocks) // multiprocessors)
         if tile.persistent:
-            if tiles <= resident * call.target.multiprocessors:
+            if -(-pixels // rows) * blocks <= resident * call.target.multiprocessors:
                 continue
-            busiest = -(-tiles // multiprocessors)
+            each = (resident if resident < busiest else busiest) * shared
             rounds = -(-busiest // resident)
-            each = max(work.alone, min(resident, busiest) * work.shared)
-            total = _BEGIN + rounds * (each + _NEXT)
+            total = _BEGIN + rounds * ((alone if alone > each else each) + _NEXT)
         else:
-            whole, rest = divmod(-(-tiles // multiprocessors), resident)
-            total = whole * max(_BEGIN + work.alone, resident * work.shared)
-            total += max(_BEGIN + work.alone, rest * work.shared) if rest else 0.0
+            whole, rest = busiest // resident, busiest % resident
+            first, each = _BEGIN + alone, resident * shared
+            total = whole * (first if first > each else each)
+            if rest:
+                each = rest * shared
+                total += first if first > each else each
         together: float = (total**_BESIDE_EACH_OTHER + copied) ** _EACH_ALONE
-        found.append((LAUNCH + together, len(found), tile))
+        found.append((LAUNCH + together, i, tile))
     return sorted(found)
 
 
@@ -121,4 +124,4 @@ def _work(layer: HopperLayer, tile: HopperTile) -> _TileWork:
     shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
     alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
-    return _TileWork(tile, blocks, resident(layer, tile), shared, alone)
+    return _TileWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)

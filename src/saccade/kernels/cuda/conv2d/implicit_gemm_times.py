@@ -95,8 +95,10 @@ def tile_times(
         # Every block reads its rows and columns anew, from the L2 cache at best.
         fill = 1.0 if blocks >= multiprocessors else max(1e-3, blocks / multiprocessors)
         cached = blocks * nbytes / (cached_rate * fill)
-        micros = LAUNCH + max(busy, waited, cached, moved) + 0.05 * (busy + cached)
-        found.append((micros, waves))
+        longest = busy if busy > moved else moved
+        longest = waited if waited > longest else longest
+        longest = cached if cached > longest else longest
+        found.append((LAUNCH + longest + 0.05 * (busy + cached), waves))
     return found
 
 

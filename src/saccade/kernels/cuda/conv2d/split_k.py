@@ -81,7 +81,9 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     products = Products(1, k, r * s, c)
     tiles, splits = _parted(tiles_of(call, c, k), products)
     times = tile_times(call, tiles, products, n * p * q, splits)
-    adding = {parts: _adding(call, parts) for parts in _SPLITS}
+    # Of writing, reading and adding the parts, which stay in the L2 cache: microseconds.
+    rate, nbytes = gpu(call.target.machine).bandwidth, 2.0 * 4 * n * p * q * k
+    adding = {parts: LAUNCH + nbytes * parts / rate for parts in _SPLITS}
     measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
     timed = [
         (measured * (micros + adding[parts]), tile, parts)
@@ -103,13 +105,6 @@ def _parted(
         # Two parts at any length, as a supported call has to have a variant.
         found += [(tile, n) for n in _SPLITS if n <= 2 or n * _SHORTEST <= steps]
     return tuple(tile for tile, _ in found), tuple(n for _, n in found)
-
-
-def _adding(call: CudaCall, splits: int) -> float:
-    """Microseconds of writing, reading and adding the parts; they stay in the L2 cache."""
-    n, k, p, q = sums_of(call)
-    nbytes = 2.0 * 4 * splits * n * p * q * k
-    return LAUNCH + nbytes / gpu(call.target.machine).bandwidth
 
 
 def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
