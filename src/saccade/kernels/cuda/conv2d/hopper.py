@@ -16,7 +16,17 @@ from typing import NamedTuple
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
+from saccade.kernels.base import (
+    In,
+    Launch,
+    Operand,
+    Out,
+    Packed,
+    Packing,
+    Variant,
+    View,
+    interned,
+)
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import packed_block
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -71,6 +81,9 @@ class HopperConfig:
     packed: bool
     epilogue: EpilogueCode
     prologue: str = str(IDENTITY)
+
+
+_config = interned(HopperConfig)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -204,7 +217,7 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
 def hopper_launch(call: CudaCall, tile: HopperTile, *, taps_inner: bool) -> Launch:
     """The launch of a call by these tiles; see `HopperConfig.taps_inner`."""
     made = HopperOperands.of(call, tile.depth)
-    config = HopperConfig(
+    config = _config(
         element_of(call.inputs[0]), window_of(call), tile, taps_inner, made.even, made.block,
         made.packed, made.epilogue, str(call.op.prologue),
     )  # fmt: skip

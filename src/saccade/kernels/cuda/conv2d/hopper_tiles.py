@@ -26,6 +26,8 @@ _EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stage
 _FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
 _MOST_WITH_OPERAND = 128  # registers of a thread for sums and a prologue's operand
 _REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
+
+
 @dataclass(frozen=True, slots=True)
 class HopperTile:
     """How the work is cut.

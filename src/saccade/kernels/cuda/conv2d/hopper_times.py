@@ -65,9 +65,7 @@ class _TileWork(NamedTuple):
     alone: float
 
 
-def hopper_times(
-    call: CudaCall, second: View | None = None
-) -> list[tuple[float, int, HopperTile]]:
+def hopper_times(call: CudaCall, second: View | None = None) -> list[tuple[float, int, HopperTile]]:
     """Estimated microseconds of each tile that suits a call, a number, the tile; fastest first.
 
     The tiles of the busiest multiprocessor, as many at a time as it holds; or the bytes. Programs
@@ -84,17 +82,17 @@ def hopper_times(
     nbytes = sum(v.extent * v.dtype.itemsize for v in views)
     copied = (nbytes / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
     found = []
-    for i, (tile, rows, blocks, resident, shared, alone) in enumerate(_works(layer)):
+    for i, (tile, rows, blocks, most, shared, alone) in enumerate(_works(layer)):
         busiest = -(-(-(-pixels // rows) * blocks) // multiprocessors)
         if tile.persistent:
-            if -(-pixels // rows) * blocks <= resident * call.target.multiprocessors:
+            if -(-pixels // rows) * blocks <= most * call.target.multiprocessors:
                 continue
-            each = (resident if resident < busiest else busiest) * shared
-            rounds = -(-busiest // resident)
+            each = (most if most < busiest else busiest) * shared
+            rounds = -(-busiest // most)
             total = _BEGIN + rounds * ((alone if alone > each else each) + _NEXT)
         else:
-            whole, rest = busiest // resident, busiest % resident
-            first, each = _BEGIN + alone, resident * shared
+            whole, rest = busiest // most, busiest % most
+            first, each = _BEGIN + alone, most * shared
             total = whole * (first if first > each else each)
             if rest:
                 each = rest * shared

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
 
-from saccade.kernels.base import In, Operand, Packed, Packing, per_call
+from saccade.kernels.base import In, Operand, Packed, Packing, interned
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import (
     PLAIN,
@@ -86,6 +86,9 @@ class ImplicitGemmConfig:
         }  # fmt: skip
 
 
+_config = interned(ImplicitGemmConfig)
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
     """The weights of a call as implicit GEMM reads them.
@@ -143,7 +146,7 @@ def config_of(
     """The config of a call for a tile."""
     x, y = call.inputs[0], call.outputs[0]
     c, k = channels_of(call), sums_of(call)[1] // call.op.groups
-    return ImplicitGemmConfig(
+    return _config(
         (element_of(x), weights.element, element_of(y)), window_of(call), dot_precision(call),
         tile, group, taps_inner, (x.strides[1] == 1 or x.shape[1] == 1, weights.unit),
         (c % tile[2] == 0, weights.columns % tile[1] == 0 and k == weights.columns),

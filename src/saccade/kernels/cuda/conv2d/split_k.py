@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Out, Temp, Variant
+from saccade.kernels.base import In, Launch, Out, Temp, Variant, interned
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import STORES, divided, loads_of, stores_of
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
@@ -61,6 +61,9 @@ class SplitKConfig:
     phase: str
     splits: int
     product: ImplicitGemmConfig
+
+
+_config = interned(SplitKConfig)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -115,7 +118,7 @@ def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
     product = config_of(call, tile, weights, loads.config)
     parts = Temp(0, 4 * splits * n * p * q * pitch)
     first = Launch(
-        SplitKConfig("sum", splits, product),
+        _config("sum", splits, product),
         {"x": In(0), "w": weights.operand, "parts": parts, **loads.operands},
         {**summed(call, weights), "pitch": pitch, **loads.integers},
         splits * -(-n * p * q // tile[0]) * -(-k // tile[1]),
@@ -127,7 +130,7 @@ def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
     )  # fmt: skip
     sizes = {"n": n, "k": (k + excess_of(call)) // by_y, "p": p, "q": q, "pitch": pitch}
     second = Launch(
-        SplitKConfig("add", splits, added),
+        _config("add", splits, added),
         {"parts": parts, "y": Out(0), **stores.operands},
         {**sizes, **divided(stores.integers, by_y)},
         -(-n * p * q // _ADDED[0]) * -(-k // _ADDED[1]),

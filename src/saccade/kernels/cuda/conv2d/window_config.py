@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from saccade.ir import Op
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import per_call
+from saccade.kernels.base import interned, per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall
 from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore
 
@@ -45,7 +45,8 @@ class WindowConfig:
         }  # fmt: skip
 
 
-POINT = WindowConfig((1, 1), (1, 1), (1, 1), (0, 0), padded=False)
+_window = interned(WindowConfig)
+POINT = _window((1, 1), (1, 1), (1, 1), (0, 0), padded=False)
 """The window of a plain product."""
 
 
@@ -53,7 +54,7 @@ def window_of(call: CudaCall) -> WindowConfig:
     """The window of a convolution."""
     op: Conv2d | ConvTranspose2d = call.op
     r, s = call.inputs[1].shape[2:]
-    return WindowConfig((r, s), op.stride, op.dilation, op.padding[:2], any(op.padding))
+    return _window((r, s), op.stride, op.dilation, op.padding[:2], any(op.padding))
 
 
 @per_call

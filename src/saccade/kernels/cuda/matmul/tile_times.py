@@ -96,9 +96,7 @@ def _staged(tile: Tile, nbytes: int) -> int:
     return (bm + bn) * bk * nbytes * stages
 
 
-def tiled_times(
-    call: CudaCall, axes: ProductAxes, precision: str
-) -> list[tuple[float, Tile, int]]:
+def tiled_times(call: CudaCall, axes: ProductAxes, precision: str) -> list[tuple[float, Tile, int]]:
     """Estimated microseconds of each tile and number of programs that share a block's sums.
 
     Arithmetic, operands through the L2 cache, latencies or memory.
