@@ -28,13 +28,13 @@ class Products(NamedTuple):
     """The products of a layer, but for their rows.
 
     Attributes:
-        count: How many there are.
+        matrices: How many there are.
         columns: Of each.
         taps: Parts of each sum.
         terms: Of a part, which takes whole steps.
     """
 
-    count: int
+    matrices: int
     columns: int
     taps: int
     terms: int
@@ -123,7 +123,7 @@ def _works(
         works.append(
             _TileWork(
                 bm,
-                products.count * parts * -(-products.columns // bn),
+                products.matrices * parts * -(-products.columns // bn),
                 steps,
                 steps * 2.0 * bm * bn * bk,
                 0.75 * part * rate / known.multiprocessors,
