@@ -107,7 +107,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         yield Variant(micros, partial(_launches, call, tile), code=tile)
 
 
-class _TileWork(NamedTuple):
+class _DepthwiseWork(NamedTuple):
     """Of a tile, whatever the size of the image.
 
     Attributes:
@@ -151,7 +151,7 @@ def _times(call: CudaCall) -> list[tuple[float, DepthwiseTile]]:
 @lru_cache(maxsize=1024)
 def _works(
     k: int, own: int, filters: tuple[int, int, int], stride: int, dilation: int
-) -> tuple[_TileWork, ...]:
+) -> tuple[_DepthwiseWork, ...]:
     """Of blocks of k channels whose threads have so many of their own.
 
     Narrow ones read 32 bytes of a pixel, a sector, and leave fewer channels over.
@@ -173,7 +173,7 @@ def _works(
             measured = _MEASURED[s > _NARROW_WINDOW, stride > 1][across]
             for warps in (4, 1):
                 tile = (warps * 32 * own // width, width, across, warps)
-                works.append(_TileWork(tile, -(-k // width), instructions, measured))
+                works.append(_DepthwiseWork(tile, -(-k // width), instructions, measured))
     return tuple(works)
 
 

@@ -45,7 +45,7 @@ _BESIDE_EACH_OTHER = 1.5  # 1 where sums and bytes wait for each other, much mor
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
-class _TileWork(NamedTuple):
+class _HopperWork(NamedTuple):
     """Of a tile, whatever the size of the image.
 
     Attributes:
@@ -103,7 +103,7 @@ def hopper_times(call: CudaCall, second: View | None = None) -> list[tuple[float
 
 
 @lru_cache(maxsize=1024)
-def _works(layer: HopperLayer) -> tuple[_TileWork, ...]:
+def _works(layer: HopperLayer) -> tuple[_HopperWork, ...]:
     """Of each tile, those of programs that take several last."""
     single = hopper_tiles(layer)
     lasting = (persistent(layer, tile) for tile in single)
@@ -111,7 +111,7 @@ def _works(layer: HopperLayer) -> tuple[_TileWork, ...]:
     return tuple(_work(layer, tile) for tile in tiles)
 
 
-def _work(layer: HopperLayer, tile: HopperTile) -> _TileWork:
+def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
     machine, steps = gpu(layer.machine), steps_of(layer)
     flops = 2.0 * tile.rows * tile.columns * tile.depth
     busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
@@ -122,4 +122,4 @@ def _work(layer: HopperLayer, tile: HopperTile) -> _TileWork:
     shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
     alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
-    return _TileWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)
+    return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)

@@ -40,7 +40,7 @@ class Products(NamedTuple):
     terms: int
 
 
-class _TileWork(NamedTuple):
+class _BlockWork(NamedTuple):
     """Of a tile, whatever the rows.
 
     Attributes:
@@ -110,7 +110,7 @@ def _works(
     machine: str,
     size: int,
     rate: float,
-) -> tuple[_TileWork, ...]:
+) -> tuple[_BlockWork, ...]:
     """Of each tile; `size` is bytes of an element, `rate` operations per microsecond."""
     known = gpu(machine)
     works = []
@@ -121,7 +121,7 @@ def _works(
         part: float = min(1.0, bm * bn / (128 * 128)) ** 0.35
         resident = max(1, min(8, known.shared // (stages * (bm + bn) * bk * size)))
         works.append(
-            _TileWork(
+            _BlockWork(
                 bm,
                 products.matrices * parts * -(-products.columns // bn),
                 steps,

@@ -40,7 +40,7 @@ _FILL = 85e3  # bytes that one multiprocessor reads from L2 in a microsecond (an
 _SPLIT_ROWS = 4  # waves of programs beyond which dividing sums has nothing left to fill
 
 
-class _TileWork(NamedTuple):
+class _ProductWork(NamedTuple):
     """Of a tile, whatever the sizes of a product.
 
     Attributes:
@@ -57,7 +57,7 @@ class _TileWork(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _works(precision: str, operand: DType, target: GpuTarget) -> tuple[_TileWork, ...]:
+def _works(precision: str, operand: DType, target: GpuTarget) -> tuple[_ProductWork, ...]:
     """Of blocks worth a try.
 
     Args:
@@ -74,7 +74,7 @@ def _works(precision: str, operand: DType, target: GpuTarget) -> tuple[_TileWork
         step = max(2.0 * bm * bn * bk / rate, (bm + bn) * bk * wide / _FILL)
         fill: float = min(1.0, bm * bn / (128 * 256)) ** 0.15
         room = machine.multiprocessors * _resident(machine, tile, wide)
-        works.append(_TileWork(tile, step, 0.85 * fill, room))
+        works.append(_ProductWork(tile, step, 0.85 * fill, room))
     return tuple(works)
 
 
