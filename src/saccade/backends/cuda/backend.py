@@ -178,8 +178,7 @@ class CudaBackend:
             for phase in step.phases
         ]
         with closing(self._processes):
-            found = self.cubins.get(keys, self._processes)
-        return [found[key] for key in keys]
+            return self.cubins.each(keys, self._processes)
 
     def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step on the GPU, apart from the program.

@@ -16,7 +16,17 @@ from typing import NamedTuple
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
+from saccade.kernels.base import (
+    In,
+    Launch,
+    Operand,
+    Out,
+    Packed,
+    Packing,
+    Variant,
+    View,
+    interned,
+)
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import packed_block
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -28,12 +38,10 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import (
     HopperTile,
     fetches_early,
     hopper_epilogue,
-    hopper_micros,
-    hopper_tiles,
-    persistent,
     pixel_distance,
     programs_of,
 )
+from saccade.kernels.cuda.conv2d.hopper_times import hopper_times
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
@@ -73,6 +81,9 @@ class HopperConfig:
     packed: bool
     epilogue: EpilogueCode
     prologue: str = str(IDENTITY)
+
+
+_config = interned(HopperConfig)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -146,11 +157,8 @@ def _nested(x: View) -> list[tuple[int, int]]:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    found = list(hopper_tiles(call))
-    found += [tile for tile in (persistent(call, one) for one in found) if tile is not None]
     _, c, r, s = call.inputs[1].shape
-    timed = sorted(((hopper_micros(call, tile), i, tile) for i, tile in enumerate(found)))
-    for place, (micros, _, tile) in enumerate(timed):
+    for place, (micros, _, tile) in enumerate(hopper_times(call)):
         build, rounding = partial(_launches, call, tile), tile.depth
         yield Variant(micros, partial(build, False), (rounding, False))
         # With one tap or one block of channels there is one order only.
@@ -209,7 +217,7 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
 def hopper_launch(call: CudaCall, tile: HopperTile, *, taps_inner: bool) -> Launch:
     """The launch of a call by these tiles; see `HopperConfig.taps_inner`."""
     made = HopperOperands.of(call, tile.depth)
-    config = HopperConfig(
+    config = _config(
         element_of(call.inputs[0]), window_of(call), tile, taps_inner, made.even, made.block,
         made.packed, made.epilogue, str(call.op.prologue),
     )  # fmt: skip

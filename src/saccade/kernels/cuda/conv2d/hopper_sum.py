@@ -28,13 +28,8 @@ from saccade.kernels.cuda.conv2d.hopper import (
     pixels_map,
     upper_of,
 )
-from saccade.kernels.cuda.conv2d.hopper_tiles import (
-    HopperTile,
-    hopper_micros,
-    hopper_tiles,
-    persistent,
-    step_depth,
-)
+from saccade.kernels.cuda.conv2d.hopper_tiles import HopperTile, step_depth
+from saccade.kernels.cuda.conv2d.hopper_times import hopper_times
 from saccade.kernels.cuda.epilogue import integers_of, pointers_of
 
 __all__ = ["CONV2D_HOPPER_SUM", "HopperSumConfig"]
@@ -80,11 +75,7 @@ def _supports(call: CudaCall) -> str | None:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     first, second = _halves(call)
-    x2 = second.inputs[0]
-    more = x2.shape[1]
-    found = list(hopper_tiles(first, more))
-    found += [one for tile in found if (one := persistent(first, tile, more)) is not None]
-    for micros, _, tile in sorted((hopper_micros(first, t, x2), i, t) for i, t in enumerate(found)):
+    for micros, _, tile in hopper_times(first, second.inputs[0]):
         yield Variant(micros, partial(_launches, call, tile), (tile.depth, False))
 
 

@@ -25,7 +25,8 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     packed_block,
     stored_vector,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile, tile_micros
+from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     WindowConfig,
@@ -120,14 +121,16 @@ def _depth(call: CudaCall) -> int:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
-    rows, depth = n * p * q, call.inputs[1].shape[2] * _depth(call)
+    terms = _depth(call)
     x = call.inputs[0]
     before = stream_micros(call, x.nbytes + _image_bytes(call))
     timed = []
-    for bm, bn, warps, stages in _TILES:
-        tile = (bm, bn, _depth(call), warps, stages)
-        measured = _MEASURED_LARGE if bm * bn >= _LARGE else _MEASURED
-        timed.append((measured * (before + tile_micros(call, tile, (1, rows, k, depth))), tile))
+    tiles = tuple((bm, bn, terms, warps, stages) for bm, bn, warps, stages in _TILES)
+    products = Products(1, k, call.inputs[1].shape[2], terms)
+    times = tile_times(call, tiles, products, n * p * q)
+    for (micros, _), tile in zip(times, tiles, strict=True):
+        measured = _MEASURED_LARGE if tile[0] * tile[1] >= _LARGE else _MEASURED
+        timed.append((measured * (before + micros), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), tile[2])
 
