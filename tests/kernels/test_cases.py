@@ -154,19 +154,15 @@ def half(case):
 GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "matmul.hopper"}
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper*.py` hold NumPy models of
 their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
-LATER = dict.fromkeys(
-    ("GridSample", "NonZero", "PackedPlaces", "Recurrent", "ScatterRows", "TopK"),
-    "run on CPUs so far",
-)
 CUDA_LACKS: dict[str, str] = {}
-"""Operators that only CPUs have kernels for, and why; those in `LATER`, too."""
+"""Operators that only CPUs have kernels for, and why."""
 CUDA = Device(
     "cuda",
     {entry.name: entry.ops for entry in cuda.CUDA_KERNELS if entry.name not in GLUON},
     CUDA_FUSED,
     cuda_refuses,
     cuda_run,
-    {**LATER, **CUDA_LACKS},
+    CUDA_LACKS,
     half,
 )
 DEVICES = (CPU, CUDA)
