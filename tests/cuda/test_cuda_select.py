@@ -35,9 +35,9 @@ def held(kernel, op, x, launches=None):
 
 def special(shape):
     x = RNG.integers(-9, 9, shape).astype(np.float32) / 2
-    x.flat[:: 7] = np.nan
-    x.flat[1:: 11] = -0.0
-    x.flat[2:: 13] = np.inf
+    x.flat[::7] = np.nan
+    x.flat[1::11] = -0.0
+    x.flat[2::13] = np.inf
     return x
 
 

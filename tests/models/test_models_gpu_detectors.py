@@ -1,6 +1,6 @@
 """Whole detectors on a real GPU against onnxruntime.
 
-    python -m pytest -m gpu tests/models/test_models_gpu_detectors.py
+python -m pytest -m gpu tests/models/test_models_gpu_detectors.py
 """
 
 import numpy as np

@@ -143,6 +143,4 @@ def _entry(config: CudaGridConfig) -> Entry:
     )
 
 
-SAMPLE_GRID = CudaKernel(
-    "sample.grid", (GridSample,), CudaGridConfig, _supports, _variants, _entry
-)
+SAMPLE_GRID = CudaKernel("sample.grid", (GridSample,), CudaGridConfig, _supports, _variants, _entry)

@@ -209,6 +209,4 @@ def _entry(config: CudaTopKConfig) -> Entry:
     return Entry(core, pointers, integers, constants, warps=4 if config.phase == "rank" else 8)
 
 
-SELECT_TOP_K = CudaKernel(
-    "select.top_k", (TopK,), CudaTopKConfig, _supports, _variants, _entry
-)
+SELECT_TOP_K = CudaKernel("select.top_k", (TopK,), CudaTopKConfig, _supports, _variants, _entry)
