@@ -32,6 +32,9 @@ _TERMS = 64  # of a sum that a program adds at a time
 _LATENCY = 1.0  # microseconds of each time that it does (an estimate)
 _KEEP = 1024  # elements of a program that keeps states
 _INTEGERS = ("time", "steps", "batch", "directions", "size")
+_STORED = (
+    "x", "weights", "before", "cell", "bias", "peepholes", "states", "after", "cell_after",
+)  # fmt: skip
 _TILES = ((1, 16), (1, 8), (2, 16), (4, 16), (8, 8))
 """Rows of the batch and units of a program."""
 
@@ -45,14 +48,14 @@ class CudaWalkConfig:
         kind, backwards, linear, coupled: Of the operator.
         optional: Whether there are peepholes and lengths.
         activations: Their texts, bounds included.
-        elements: Of the operands and the results; of the states before a step and behind it.
+        elements: Of the pointers that `_STORED` names, in that order; of what is kept its two.
         started: Whether there is a state before the step.
         tile: Rows and units of a program.
     """
 
     phase: str
     kind: str
-    elements: tuple[str, str, str]
+    elements: tuple[str, ...]
     backwards: bool = False
     linear: bool = False
     coupled: bool = False
@@ -119,16 +122,15 @@ def _launches(call: CudaCall, tile: tuple[int, int]) -> tuple[Launch, ...]:
     steps, batch, directions, _ = call.inputs[0].shape
     size = call.inputs[1].shape[2]
     nothing: Operand = In(0)  # what is not there has no pointer of its own
-    kind = element_of(call.inputs[0])
     if steps == 0:
-        return _kept(call, given, kind)
+        return _kept(call, given)
     nbytes = max(16, 4 * directions * batch * size)
     states, cells = (Temp(0, nbytes), Temp(1, nbytes)), Temp(2, nbytes)
     gates = {"update": Temp(3, nbytes), "reset": Temp(4, nbytes)}
     own = {name: given.get(name, nothing) for name in ("bias", "peepholes", "lengths")}
     activations = tuple(_bounded(e, op.clip) for e in op.activations)
     whole = CudaWalkConfig(
-        "step", op.kind, (kind, "fp32", "fp32"), op.backwards, op.linear, op.coupled,
+        "step", op.kind, (), op.backwards, op.linear, op.coupled,
         (op.peephole, op.varying), (activations[0], activations[1], activations[2]), tile=tile,
     )  # fmt: skip
     launches = []
@@ -137,58 +139,62 @@ def _launches(call: CudaCall, tile: tuple[int, int]) -> tuple[Launch, ...]:
         before = given.get("hidden", nothing) if first else states[time % 2]
         cell = given.get("cell", nothing) if first else cells
         after, cell_after = states[(time + 1) % 2], cells
-        elements = (kind, kind if first else "fp32", kind if last else "fp32")
-        config = replace(whole, elements=elements, started=op.started or not first)
         integers = {
             "time": time, "steps": steps, "batch": batch, "directions": directions, "size": size,
         }  # fmt: skip
         shared: dict[str, Operand] = {
             "x": given["x"], "weights": given["weights"], "before": before, **gates,
         }  # fmt: skip
-        if op.kind == "gru" and not op.linear:
-            early = replace(config, phase="gates", elements=(kind, elements[1], "fp32"))
-            launches.append(Launch(early, shared, integers, _programs(call, tile)))
         operands = {
             **shared, "cell": cell, **own, "states": Out(0), "after": Out(1) if last else after,
             "cell_after": (Out(2) if last and op.kind == "lstm" else cell_after),
         }  # fmt: skip
+        elements = tuple(_element(call, operands[name]) for name in _STORED)
+        config = replace(whole, elements=elements, started=op.started or not first)
+        if op.kind == "gru" and not op.linear:
+            early = replace(config, phase="gates")
+            launches.append(Launch(early, shared, integers, _programs(call, tile)))
         launches.append(Launch(config, operands, integers, _programs(call, tile)))
     return tuple(launches)
 
 
-def _kept(call: CudaCall, given: dict[str, Operand], kind: str) -> tuple[Launch, ...]:
+def _element(call: CudaCall, operand: Operand) -> str:
+    """Of a pointer; what is kept from step to step is float32."""
+    if isinstance(operand, In):
+        return element_of(call.inputs[operand.index])
+    return element_of(call.outputs[operand.index]) if isinstance(operand, Out) else "fp32"
+
+
+def _kept(call: CudaCall, given: dict[str, Operand]) -> tuple[Launch, ...]:
     """Each last state is a first one, or zeros."""
     op: Recurrent = call.op
-    config = CudaWalkConfig("keep", op.kind, (kind, kind, kind), started=op.started)
     launches = []
     for name, index in (("hidden", 1), ("cell", 2))[: len(call.outputs) - 1]:
         count = call.outputs[index].size
         operands: dict[str, Operand] = {"before": given.get(name, In(0)), "after": Out(index)}
+        elements = tuple(_element(call, one) for one in operands.values())
+        config = CudaWalkConfig("keep", op.kind, elements, started=op.started)
         launches.append(Launch(config, operands, {"count": count}, -(-count // _KEEP)))
     return tuple(launches)
 
 
 def _entry(config: CudaWalkConfig) -> Entry:
-    kind, before, after = config.elements
     core = f"recurrent.walk_code:{config.phase}"
     if config.phase == "keep":
-        pointers: tuple[tuple[str, str], ...] = (("before", before), ("after", after))
+        pointers = tuple(zip(("before", "after"), config.elements, strict=True))
         constants: dict[str, int | bool | str] = {"STARTED": config.started, "BLOCK": _KEEP}
         return Entry(core, pointers, ("count",), constants)
-    lengths = "i64" if config.optional[1] else kind
-    pointers = (
-        ("x", kind), ("weights", kind), ("before", before), ("update", "fp32"), ("reset", "fp32"),
-    )  # fmt: skip
+    kinds = dict(zip(_STORED, config.elements, strict=True))
+    kinds |= {"update": "fp32", "reset": "fp32"}
+    kinds["lengths"] = "i64" if config.optional[1] else kinds["x"]
+    names: tuple[str, ...] = ("x", "weights", "before", "update", "reset")
     constants = {
         "BACKWARDS": config.backwards, "STARTED": config.started,
         "ROWS": config.tile[0], "UNITS": config.tile[1], "TERMS": _TERMS,
     }  # fmt: skip
     functions = {"GATE": _function("gate", config.activations[0])}
     if config.phase == "step":
-        pointers += (
-            ("cell", before), ("bias", kind), ("peepholes", kind), ("lengths", lengths),
-            ("states", kind), ("after", after), ("cell_after", after),
-        )  # fmt: skip
+        names += ("cell", "bias", "peepholes", "lengths", "states", "after", "cell_after")
         constants |= {
             "KIND": config.kind, "LINEAR": config.linear, "COUPLED": config.coupled,
             "PEEPHOLES": config.optional[0], "VARYING": config.optional[1],
@@ -197,6 +203,7 @@ def _entry(config: CudaWalkConfig) -> Entry:
             "INNER": _function("inner", config.activations[1]),
             "OUTER": _function("outer", config.activations[2]),
         }
+    pointers = tuple((name, kinds[name]) for name in names)
     return Entry(core, pointers, _INTEGERS, constants, functions, warps=4)
 
 

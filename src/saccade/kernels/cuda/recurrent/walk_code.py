@@ -21,11 +21,7 @@ def _block(batch, size, ROWS: tl.constexpr, UNITS: tl.constexpr):
 @triton.jit
 def _when(direction, time, steps, BACKWARDS: tl.constexpr):
     """Which step of the sequence it is: the second direction runs from the end."""
-    if BACKWARDS:
-        at = steps - 1 - time
-    else:
-        at = tl.where(direction == 1, steps - 1 - time, time)
-    return at
+    return steps - 1 - time if BACKWARDS else tl.where(direction == 1, steps - 1 - time, time)
 
 
 @triton.jit
@@ -60,7 +56,7 @@ def keep(before, after, extra, count, STARTED: tl.constexpr, BLOCK: tl.constexpr
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.zeros((BLOCK,), after.dtype.element_ty)
     if STARTED:
-        value = tl.load(before + at, mask=at < count, other=0)
+        value = tl.load(before + at, mask=at < count, other=0).to(after.dtype.element_ty)
     tl.store(after + at, value, mask=at < count)
 
 

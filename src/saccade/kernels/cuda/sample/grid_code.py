@@ -28,10 +28,7 @@ def _reflected(at, size, ALIGNED: tl.constexpr):
 def _place(g, n, MODE: tl.constexpr, PADDING: tl.constexpr, ALIGNED: tl.constexpr):
     """Where along an axis of n pixels a number of the grid points to, in pixels."""
     size = n.to(tl.float32) + g * 0
-    if ALIGNED:
-        at = (g + 1.0) * 0.5 * (size - 1.0)
-    else:
-        at = ((g + 1.0) * size - 1.0) * 0.5
+    at = (g + 1.0) * 0.5 * (size - 1.0) if ALIGNED else ((g + 1.0) * size - 1.0) * 0.5
     if PADDING == "reflection":
         at = _reflected(at, size, ALIGNED=ALIGNED)
     if (PADDING == "border") | ((PADDING == "reflection") & (MODE != "cubic")):
@@ -43,11 +40,7 @@ def _place(g, n, MODE: tl.constexpr, PADDING: tl.constexpr, ALIGNED: tl.constexp
 @triton.jit
 def _base(at, MODE: tl.constexpr):
     """The pixel before a place, or the nearest one."""
-    if MODE == "nearest":
-        base = round_even(at)
-    else:
-        base = tl.floor(at)
-    return base
+    return round_even(at) if MODE == "nearest" else tl.floor(at)
 
 
 @triton.jit
@@ -78,7 +71,7 @@ def _tap(
             share = _outer(t + 1.0)
         elif i == 1:
             share = _inner(t)
-        elif i == 2:  # noqa: PLR2004 - the third of four
+        elif i == 2:
             share = _inner(1.0 - t)
         else:
             share = _outer(2.0 - t)
@@ -121,13 +114,13 @@ def sample(
     if AXES > 1:
         line = tl.load(from_ + g_a, mask=there, other=0).to(tl.float32)
         at_h = _place(line, h, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
-    if AXES > 2:  # noqa: PLR2004 - a volume
+    if AXES > 2:
         layer = tl.load(from_ + 2 * g_a, mask=there, other=0).to(tl.float32)
         at_d = _place(layer, d, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
     base_d = _base(at_d, MODE=MODE)
     base_h = _base(at_h, MODE=MODE)
     base_w = _base(at_w, MODE=MODE)
-    D_TAPS: tl.constexpr = TAPS if AXES > 2 else 1  # noqa: PLR2004
+    D_TAPS: tl.constexpr = TAPS if AXES > 2 else 1
     H_TAPS: tl.constexpr = TAPS if AXES > 1 else 1
     origin = x + image * x_n + (channel if X_UNIT else channel * x_c)[None, :]
     mask = there[:, None] & (channel < c)[None, :]
@@ -137,7 +130,7 @@ def sample(
             lines = place * 0
             by = at_w * 0 + 1.0
             counted = there
-            if AXES > 2:  # noqa: PLR2004
+            if AXES > 2:
                 index, by, inside = _tap(at_d, base_d, d, a, MODE, PADDING, ALIGNED)
                 lines += index * x_d
                 counted = counted & inside
@@ -145,7 +138,7 @@ def sample(
                 index, share, inside = _tap(at_h, base_h, h, b, MODE, PADDING, ALIGNED)
                 lines += index * x_h
                 counted = counted & inside
-                by = by * share if AXES > 2 else share  # noqa: PLR2004
+                by = by * share if AXES > 2 else share
             for s in tl.static_range(TAPS):
                 index, share, inside = _tap(at_w, base_w, w, s, MODE, PADDING, ALIGNED)
                 taken = mask & (counted & inside)[:, None]
