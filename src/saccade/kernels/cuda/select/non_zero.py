@@ -22,7 +22,7 @@ from saccade.opdefs import NonZero
 __all__ = ["SELECT_NON_ZERO", "CudaNonZeroConfig"]
 
 _BLOCK = 4096  # elements of a program, at most
-_LEAST = 128
+_LEAST = 128  # elements, at least: fewer save nothing
 _THREAD = 16  # elements of a thread
 
 
