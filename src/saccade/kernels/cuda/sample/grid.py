@@ -92,7 +92,7 @@ def _programs(call: CudaCall, tile: tuple[int, int, int]) -> int:
 def _micros(call: CudaCall, tile: tuple[int, int, int]) -> float:
     machine, x, y = gpu(call.target.machine), call.inputs[0], call.outputs[0]
     places, channels, warps = tile
-    taps = _TAPS[call.op.mode] ** (len(x.shape) - 2)
+    taps: int = _TAPS[call.op.mode] ** (len(x.shape) - 2)
     programs = _programs(call, tile)
     resident = max(1, min(32, 48 // warps))
     waiting = ceil(programs / (call.target.multiprocessors * resident)) * _LATENCY
