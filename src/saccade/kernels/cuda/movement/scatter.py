@@ -83,7 +83,7 @@ def _launches(call: CudaCall, tile: tuple[int, int]) -> tuple[Launch, ...]:
     heads, following = Temp(0, 4 * max(rows, 4)), Temp(1, 4 * max(count, 4))
     kind = CudaScatterConfig("none", reduction=reduction)
     number = {"rows": rows, "count": count}
-    linked = {"indices": In(1), "heads": heads, "following": following}
+    linked: dict[str, Operand] = {"indices": In(1), "heads": heads, "following": following}
     link = CudaScatterConfig("link", reduction=reduction)
     views = (data, updates, call.outputs[0])
     element = raw_element(data.dtype.itemsize) if reduction == "none" else element_of(data)
