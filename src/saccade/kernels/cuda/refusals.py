@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, Expr
 from saccade.kernels.base import View
 from saccade.kernels.cuda.base import FLOATS, CudaCall
 
-__all__ = ["refuse_epilogue", "refuse_extents", "refuse_places", "refuse_repeats"]
+__all__ = ["refuse_epilogue", "refuse_extents", "refuse_gaps", "refuse_places", "refuse_repeats"]
 
 _OFFSETS = 1 << 31  # elements that offsets of 32 bits reach
 
@@ -17,6 +19,11 @@ def refuse_extents(call: CudaCall) -> str | None:
     if any(view.extent >= _OFFSETS for view in (*call.inputs, *call.outputs)):
         return "2^31 elements or more"
     return None
+
+
+def refuse_gaps(views: Iterable[View]) -> str | None:
+    """Views whose elements do not follow each other in the order of their indices."""
+    return None if all(view.row_major for view in views) else "not row-major, or with gaps"
 
 
 def refuse_repeats(view: View) -> str | None:
