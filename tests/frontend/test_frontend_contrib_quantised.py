@@ -33,7 +33,7 @@ def levels(a, dtype, seed=0):
     made = {name: integers(shape, dtype, seed + i) for i, (name, shape) in enumerate(sizes.items())}
     return {
         "A": made["A"], "sa": number(a[0]), "za": zero(120, dtype), "B": made["B"],
-        "sb": number(a[1]), "zb": zero(90, dtype), "sc": number(a[2]), "zc": zero(130, dtype),
+        "sb": number(a[1]), "zb": zero(90, dtype), "sc": number(a[2]), "zc": zero(131, dtype),
     }  # fmt: skip
 
 
@@ -100,20 +100,34 @@ IMAGES = (2, 5, 9, 7)
 def test_means(last, dtype):
     operands = unary(dtype, x=integers(IMAGES, dtype, 4))
     close(one_node("QLinearGlobalAveragePool", operands, channels_last=last), operands)
+    window = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
     for include in (0, 1):
-        window = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
         model = one_node(
-            "QLinearAveragePool", operands | {"sx": number(0.5), "sy": number(0.25)},
-            channels_last=last, count_include_pad=include, **window,
-        )  # fmt: skip
+            "QLinearAveragePool", operands, channels_last=last, count_include_pad=include, **window
+        )
         expected = run_onnxruntime(model, fed(operands))["y"]
-        # A sixth of an integer is no float32 number: what is half a level may go either way.
+        # A sixth is no float32 number, and what is half a level may go either way.
         apart = np.abs(ours(model, operands)["y"].astype(int) - expected)
         assert apart.max() <= 1
         assert np.count_nonzero(apart) <= 0.03 * apart.size
-        window |= {"kernel_shape": [2, 2], "pads": [0, 0, 0, 0], "ceil_mode": 0}
-        powers = operands | {"sx": number(0.5), "sy": number(0.25)}
-        close(one_node("QLinearAveragePool", powers, channels_last=last, **window), powers)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("middle", [127, 128, None])
+def test_means_that_are_halves_of_a_level(middle, last, dtype):
+    operands = unary(dtype, 0.5, x=integers(IMAGES, dtype, 4)) | {"sx": number(0.5)}
+    operands["zy"] = number(0, dtype) if middle is None else zero(middle, dtype)
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    model = one_node("QLinearAveragePool", operands, channels_last=last, **window)
+    close(model, operands)
+    if middle is None:
+        without = operands | {"zx": None, "zy": None}
+        zeros = operands | {"zx": number(0, dtype)}
+        model = one_node("QLinearAveragePool", without, kind=2, **window)
+        expected = run_onnxruntime(one_node("QLinearAveragePool", zeros, **window), fed(zeros))
+        if dtype is np.uint8:
+            np.testing.assert_array_equal(ours(model, without)["y"], expected["y"])
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])

@@ -1,7 +1,9 @@
 """Operators on integers that stand for numbers: what the numbers give, quantised again.
 
-Each is defined by the numbers, `(x - zero) · scale`, and stored like QuantizeLinear's results:
-`saturate(round(y / scale) + zero)`, halves to even.
+Each is defined by the numbers, `(x - zero) · scale`, and most are stored like QuantizeLinear's
+results: `saturate(round(y / scale) + zero)`, halves to even. Sums, products and means of windows add
+the zero point before they round, as ONNX Runtime, whose operators they are, does: halves of a level
+are so common there that it shows.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.importers._quantised import (
     along,
     centred,
@@ -79,13 +83,44 @@ def _stored(call: OnnxNode, y: Value, levels: Levels, like: Value) -> Value:
     return quantised(call, y, levels.scale, levels.zero, dtype)
 
 
+def _rounded_last(
+    call: OnnxNode,
+    y: Value,
+    levels: Levels,
+    like: Value,
+    scaled: Callable[[Expr, Expr], Expr] = partial(apply, "div"),
+    scale: Value | None = None,
+) -> Value:
+    """`saturate(round(y / scale + zero))`: some add before they round, and halves go elsewhere.
+
+    Args:
+        call: The node.
+        y: Numbers.
+        levels: Of the result.
+        like: What has its type if there is no zero point.
+        scaled: Of y and the scale.
+        scale: Another one than the result's.
+    """
+    operands = [y, levels.scale if scale is None else scale]
+    zero, dtype = levels.zero, like.dtype
+    if zero is not None:
+        operands, dtype = [*operands, cast_to(call, zero, DType.F32)], zero.dtype
+
+    def place(e: Expr, s: Expr, *zeros: Expr) -> Expr:
+        return apply("add", scaled(e, s), *zeros) if zeros else scaled(e, s)
+
+    places = pointwise(call, place, operands, DType.F32)
+    one = call.build.constant(np.ones((), np.float32), "one")
+    return quantised(call, places, one, None, dtype)
+
+
 def import_qlinear_add(call: OnnxNode) -> Sequence[Operand]:
     """ONNX com.microsoft.QLinearAdd 1."""
     only(call, inputs=8)
     a, b = call.value(0), call.value(3)
     parts = [_numbers(call, a, _levels(call, 1)), _numbers(call, b, _levels(call, 4))]
     total = pointwise(call, partial(apply, "add"), parts, DType.F32)
-    return [_stored(call, total, _levels(call, 6), a)]
+    return [_rounded_last(call, total, _levels(call, 6), a)]
 
 
 def import_qlinear_mul(call: OnnxNode) -> Sequence[Operand]:
@@ -94,9 +129,8 @@ def import_qlinear_mul(call: OnnxNode) -> Sequence[Operand]:
     a, b, levels = call.value(0), call.value(3), [_levels(call, i) for i in (1, 4, 6)]
     sides = [centred(call, a, levels[0].zero), centred(call, b, levels[1].zero)]
     product = pointwise(call, partial(apply, "mul"), sides, DType.F32)
-    zero = levels[2].zero
     scale = factor(call, *(one.scale for one in levels))
-    return [rescaled(call, product, scale, zero, a.dtype if zero is None else zero.dtype)]
+    return [_rounded_last(call, product, levels[2], a, partial(apply, "mul"), scale)]
 
 
 def _unary(call: OnnxNode, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
@@ -204,7 +238,7 @@ def import_qlinear_average_pool(call: OnnxNode) -> Sequence[Operand]:
     numbers = _numbers(call, channels_first(call, x) if last else x, _levels(call, 1))
     (y,) = import_average_pool(as_standard(call, numbers))
     assert isinstance(y, Value)
-    stored = _stored(call, y, _levels(call, 3), x)
+    stored = _rounded_last(call, y, _levels(call, 3), x)
     return [channels_last(call, stored) if last else stored]
 
 
