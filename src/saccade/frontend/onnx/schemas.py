@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ADDED", "fault"]
 
-ADDED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""What ONNX Runtime writes into the standard's domain that it has not, or not in every set.
+ADDED = frozenset({"EfficientNMS_TRT", "LayerNormalization", "SimplifiedLayerNormalization"})
+"""What tools write into the standard's domain that it has not, or not in every set.
 
 Their importers look at what such nodes have.
 """

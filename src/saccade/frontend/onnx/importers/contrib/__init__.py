@@ -1,8 +1,8 @@
 """Importers of what optimisers and exporters write that is not ONNX's own.
 
 `com.microsoft` is ONNX Runtime's: its optimiser fuses standard operators into these, and its
-quantiser writes what QOperator files are made of. What it writes into ONNX's own domain, older
-than the standard's or unknown to it, is in `schemas.ADDED`.
+quantiser writes what QOperator files are made of. `mmcv` and `mmdeploy` are OpenMMLab's. What tools
+write into ONNX's own domain, older than the standard's or unknown to it, is in `schemas.ADDED` too.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from saccade.frontend.onnx.importers.contrib import (
     activations,
     attention,
     fused,
+    mmcv,
     norms,
     products,
     quantised,
     standard,
+    tensorrt,
 )
 
 __all__ = ["ADDED", "OTHER_DOMAINS"]
 
 ADDED: dict[str, Importer] = {
+    "EfficientNMS_TRT": tensorrt.import_efficient_nms,
     "LayerNormalization": norms.import_older_layer_normalization,
     "SimplifiedLayerNormalization": norms.import_simplified_layer_normalization,
 }
@@ -75,7 +78,20 @@ _MICROSOFT: dict[str, Importer] = {
     "Trilu": standard.import_trilu_again,
 }
 
+_OPENMMLAB: dict[str, Importer] = {
+    "MMCVDeformConv2d": mmcv.import_deform_conv_1,
+    "MMCVModulatedDeformConv2d": mmcv.import_modulated_deform_conv,
+    "MMCVMultiScaleDeformableAttention": mmcv.import_multi_scale_attention,
+    "MMCVRoiAlign": mmcv.import_mmcv_roi_align,
+    "MSDeformAttn": mmcv.import_multi_scale_attention,
+    "MultiScaleDeformableAttn": mmcv.import_multi_scale_attention,
+    "NonMaxSuppression": mmcv.import_mmcv_nms,
+    "grid_sampler": mmcv.import_grid_sampler,
+}
+
 OTHER_DOMAINS: dict[tuple[str, str], Importer] = {
     **{("com.microsoft", name): importer for name, importer in _MICROSOFT.items()},
+    **{(d, name): importer for d in ("mmcv", "mmdeploy") for name, importer in _OPENMMLAB.items()},
+    ("TRT", "EfficientNMS_TRT"): tensorrt.import_efficient_nms,
 }
 """Importers by domain and operator."""

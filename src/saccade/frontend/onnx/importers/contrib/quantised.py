@@ -1,9 +1,9 @@
 """Operators on integers that stand for numbers: what the numbers give, quantised again.
 
 Each is defined by the numbers, `(x - zero) · scale`, and most are stored like QuantizeLinear's
-results: `saturate(round(y / scale) + zero)`, halves to even. Sums, products and means of windows add
-the zero point before they round, as ONNX Runtime, whose operators they are, does: halves of a level
-are so common there that it shows.
+results: `saturate(round(y / scale) + zero)`, halves to even. Sums, products and means of windows
+add the zero point before they round, as ONNX Runtime, whose operators they are, does: halves of a
+level are so common there that it shows.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ def _rounded_last(
     y: Value,
     levels: Levels,
     like: Value,
-    scaled: Callable[[Expr, Expr], Expr] = partial(apply, "div"),
-    scale: Value | None = None,
+    factor_of: Value | None = None,
 ) -> Value:
     """`saturate(round(y / scale + zero))`: some add before they round, and halves go elsewhere.
 
@@ -98,10 +97,10 @@ def _rounded_last(
         y: Numbers.
         levels: Of the result.
         like: What has its type if there is no zero point.
-        scaled: Of y and the scale.
-        scale: Another one than the result's.
+        factor_of: What y is multiplied by where it is not divided by the result's scale.
     """
-    operands = [y, levels.scale if scale is None else scale]
+    operands = [y, levels.scale if factor_of is None else factor_of]
+    scaled = partial(apply, "div" if factor_of is None else "mul")
     zero, dtype = levels.zero, like.dtype
     if zero is not None:
         operands, dtype = [*operands, cast_to(call, zero, DType.F32)], zero.dtype
@@ -130,7 +129,7 @@ def import_qlinear_mul(call: OnnxNode) -> Sequence[Operand]:
     sides = [centred(call, a, levels[0].zero), centred(call, b, levels[1].zero)]
     product = pointwise(call, partial(apply, "mul"), sides, DType.F32)
     scale = factor(call, *(one.scale for one in levels))
-    return [_rounded_last(call, product, levels[2], a, partial(apply, "mul"), scale)]
+    return [_rounded_last(call, product, levels[2], a, scale)]
 
 
 def _unary(call: OnnxNode, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
