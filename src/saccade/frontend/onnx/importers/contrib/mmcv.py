@@ -34,7 +34,7 @@ _MOST = 2**31 - 1
 
 
 def import_grid_sampler(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX mmdeploy.grid_sampler 1 and mmcv's: PyTorch's `grid_sampler`, of images."""
+    """ONNX mmdeploy.grid_sampler 1: PyTorch's `grid_sampler`, of images."""
     only(call, "align_corners", "interpolation_mode", "padding_mode", inputs=2)
     mode, padding = call.integer("interpolation_mode", 0), call.integer("padding_mode", 0)
     if not 0 <= mode < len(_MODES) or not 0 <= padding < len(_PADDING):
@@ -45,7 +45,7 @@ def import_grid_sampler(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_mmcv_roi_align(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX mmdeploy.MMCVRoiAlign 1 and mmcv's: boxes of (image, x1, y1, x2, y2), means."""
+    """ONNX mmdeploy.MMCVRoiAlign 1: boxes of (image, x1, y1, x2, y2), means."""
     only(
         call, "aligned", "mode", "output_height", "output_width", "sampling_ratio", "spatial_scale",
         inputs=2,
@@ -66,7 +66,7 @@ _WINDOW = ("deform_groups", "dilation", "groups", "padding", "stride")
 
 
 def import_modulated_deform_conv(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX mmdeploy.MMCVModulatedDeformConv2d 1 and mmcv's: version 2, with a mask."""
+    """ONNX mmdeploy.MMCVModulatedDeformConv2d 1: version 2, with a mask."""
     only(call, *_WINDOW, inputs=5)
     x, offset, mask, weight = (call.value(index) for index in range(4))
     bias = [call.value(4)] if call.has(4) else []
@@ -75,7 +75,7 @@ def import_modulated_deform_conv(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_deform_conv_1(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX mmdeploy.MMCVDeformConv2d 1 and mmcv's: version 1, without mask and bias."""
+    """ONNX mmdeploy.MMCVDeformConv2d 1: version 1, without mask and bias."""
     only(call, *_WINDOW, "bias", "im2col_step", inputs=3)
     if call.flag("bias"):
         raise Refusal("attribute 'bias'")
@@ -111,7 +111,7 @@ def _pair(call: OnnxNode, name: str, least: int) -> tuple[int, int]:
 
 
 def import_mmcv_nms(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX mmdeploy.NonMaxSuppression 1 and mmcv's: of one class, indices by falling score."""
+    """ONNX mmdeploy.NonMaxSuppression 1: of one class, indices by falling score."""
     only(call, "iou_threshold", "max_num", "offset", "score_threshold", inputs=2)
     boxes, scores = call.value(0), call.value(1)
     if boxes.rank != 2 or scores.rank != 1:
@@ -134,7 +134,7 @@ def import_mmcv_nms(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_multi_scale_attention(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX mmdeploy.MultiScaleDeformableAttn 1 and its other names: of levels of known sizes.
+    """ONNX mmdeploy.MultiScaleDeformableAttn 1: of levels of known sizes.
 
     value [B, Σ H·W, heads, D], sizes [levels, 2], first rows [levels], places [B, Q, heads,
     levels, P, 2] from 0 to 1, weights [B, Q, heads, levels, P]; the result is [B, Q, heads · D].

@@ -32,9 +32,10 @@ from saccade.frontend.onnx.importers.contrib._forms import (
 )
 from saccade.frontend.onnx.importers.pooling import import_average_pool
 from saccade.frontend.onnx.importers.quantisation import factor, import_qlinear_conv
-from saccade.frontend.onnx.importers.reduction import import_softmax
+from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import DType, Expr, Value
+from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
 from saccade.opdefs import Concat, Reduce, Softmax
 
@@ -156,14 +157,12 @@ def import_qlinear_softmax(call: OnnxNode) -> Sequence[Operand]:
     only(call, "axis", "opset", inputs=5)
     x = call.value(0)
     numbers = _numbers(call, x, _levels(call, 1))
+    axis = call.axis(call.integer("axis", -1), x.rank)
     if call.integer("opset", _SINCE_AXIS) < _SINCE_AXIS:
-        axis = call.axis(call.integer("axis", -1), x.rank)
-        if axis != x.rank - 1:
-            raise Refusal("a softmax of several axes")
-        y: Operand = call.emit(Softmax(axis), numbers)
+        flat = reshaped(call, numbers, (product(x.shape[:axis]), product(x.shape[axis:])))
+        y = reshaped(call, call.emit(Softmax(1), flat), x.shape)
     else:
-        (y,) = import_softmax(as_standard(call, numbers))
-    assert isinstance(y, Value)
+        y = call.emit(Softmax(axis), numbers)
     return [_stored(call, y, _levels(call, 3), x)]
 
 

@@ -77,7 +77,7 @@ def import_gather_nd_again(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_grid_sample_again(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX com.microsoft.GridSample 1: ONNX's."""
+    """ONNX com.microsoft.GridSample 1: ONNX's, no cubic samples with the border as padding."""
     only(call, "align_corners", "mode", "padding_mode", inputs=2)
     refuse_cubic_border(call.text("mode", "bilinear"), call.text("padding_mode", "zeros"))
     return import_grid_sample(replace(call, opset=16))
