@@ -80,6 +80,18 @@ def test_packed_operands_are_those_apart():
         np.testing.assert_allclose(ours(model, operands)["y"], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["causal", "a mask and a bias", "a mask of keys, causal"])
+def test_attention_in_16_bits(name):
+    operands, attributes = ATTENTION[name]
+    floats = {n: a for n, a in operands.items() if a is not None and a.dtype == np.float32}
+    halves = operands | {n: a.astype(np.float16) for n, a in floats.items()}
+    same = operands | {n: a.astype(np.float16).astype(np.float32) for n, a in floats.items()}
+    made = ours(one_node("Attention", halves, kind=10, num_heads=N, **attributes), halves)["y"]
+    truth = ours(one_node("Attention", same, kind=1, num_heads=N, **attributes), same)["y"]
+    assert made.dtype == np.float16
+    np.testing.assert_allclose(made.astype(np.float32), truth, atol=4e-3)
+
+
 def test_lengths_of_sequences_may_vary():
     model = one_node("Attention", SELF, kind=1, free="X", num_heads=N)
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "L"

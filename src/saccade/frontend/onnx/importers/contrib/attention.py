@@ -199,6 +199,6 @@ def _causal(call: OnnxNode, queries: Dim, keys: Dim, dtype: DType) -> Value:
     if not isinstance(queries, int) or not isinstance(keys, int) or queries != keys:
         raise Refusal("attribute 'unidirectional' for lengths that vary or differ")
     behind = np.triu(np.ones((queries, keys), bool), 1)
-    # As ONNX Runtime has it: the softmax knows no infinities where a mask hides the rest.
-    low = np.float32(np.finfo(np.float32).min)
+    # The least number of the type, and no infinity, as ONNX Runtime has it.
+    low = np.float32(np.finfo(np.float16 if dtype is DType.F16 else np.float32).min)
     return call.build.known(np.where(behind, low, np.float32(0)), dtype, "causal")

@@ -11,7 +11,7 @@ from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.importers.contrib._forms import only
 from saccade.frontend.onnx.importers.regions import most_rows
-from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
+from saccade.frontend.onnx.moves import broadcast_map, move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import DType, Expr, Value
 from saccade.ir.expr import apply, arg, const
@@ -29,6 +29,8 @@ from saccade.opdefs import (
 
 __all__ = ["import_efficient_nms"]
 
+_MOST = 1 << 24
+"""Boxes that may stay, before the best ones are chosen."""
 _NONE = -np.inf
 """The score of what does not stay."""
 
@@ -106,8 +108,8 @@ def _kept(call: OnnxNode, boxes: Value, scores: Value) -> Value:
     most = limit if limit > 0 else _output_count(call)
     bound = most_rows(scores.shape, most)
     assert isinstance(bound, int), "of known sizes"
-    if not bound:
-        raise Refusal("no boxes at all")
+    if not 0 < bound <= _MOST:
+        raise Refusal(f"{bound} boxes that may stay")
     # No size for the rest of the model: what stays is marked in place.
     op = NonMaxSuppression(
         bound, most, _below(overlap), _below(max(call.finite("score_threshold", 0.25), _LEAST))
@@ -125,8 +127,10 @@ def _kept(call: OnnxNode, boxes: Value, scores: Value) -> Value:
     true = apply("where", apply("less", place, number), row, const(-1))
     rows = call.emit(Pointwise(true, DType.I64), *columns, places, found)
     size = int(np.prod([size for size in scores.shape if isinstance(size, int)]))
-    none = call.build.constant(np.zeros((size, 1), np.float32), "dropped")
-    ones = call.build.constant(np.ones((bound, 1), np.float32), "stays")
+    none, ones = (
+        move(call, call.build.constant(np.float32(value), "mark"), broadcast_map((), (rows_of, 1)))
+        for value, rows_of in ((0, size), (1, bound))
+    )
     marks = reshaped(call, call.emit(ScatterRows(), none, rows, ones), scores.shape)
 
     def make(m: Expr, s: Expr) -> Expr:
