@@ -128,7 +128,11 @@ def _kept(call: OnnxNode, boxes: Value, scores: Value) -> Value:
     rows = call.emit(Pointwise(true, DType.I64), *columns, places, found)
     size = int(np.prod([size for size in scores.shape if isinstance(size, int)]))
     none, ones = (
-        move(call, call.build.constant(np.float32(value), "mark"), broadcast_map((), (rows_of, 1)))
+        move(
+            call,
+            call.build.constant(np.asarray(value, np.float32), "mark"),
+            broadcast_map((), (rows_of, 1)),
+        )
         for value, rows_of in ((0, size), (1, bound))
     )
     marks = reshaped(call, call.emit(ScatterRows(), none, rows, ones), scores.shape)
