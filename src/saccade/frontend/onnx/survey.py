@@ -74,6 +74,11 @@ class Survey:
 
     def why(self, node: onnx_ir.Node) -> str:
         """The reason for an operator that has no importer."""
+        if node.domain == "com.microsoft.nchwc":
+            return (
+                "laid out for the machine that wrote the file; write it again with "
+                "ORT_ENABLE_EXTENDED, or give the original"
+            )
         if node.op_type in CONTROL_FLOW:
             return "control flow that depends on data"
         if node.op_type.startswith("Sequence") or "Sequence" in node.op_type:

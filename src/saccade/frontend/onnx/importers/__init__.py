@@ -23,6 +23,7 @@ from saccade.frontend.onnx.importers import (
     shape,
     transforms,
 )
+from saccade.frontend.onnx.importers.contrib import ADDED, OTHER_DOMAINS
 from saccade.frontend.onnx.importers.pointwise import POINTWISE
 from saccade.frontend.onnx.importers.shape import with_contents
 
@@ -31,6 +32,7 @@ __all__ = ["IMPORTERS"]
 _DEFAULT: dict[str, Importer] = {
     **POINTWISE,
     **reduction.REDUCTIONS,
+    **ADDED,
     "ArgMax": reduction.import_arg_max,
     "ArgMin": reduction.import_arg_min,
     "AveragePool": pooling.import_average_pool,
@@ -68,7 +70,6 @@ _DEFAULT: dict[str, Importer] = {
     "IsInf": selection.import_is_inf,
     "LRN": normalization.import_lrn,
     "LSTM": recurrent.import_lstm,
-    "LayerNormalization": normalization.import_layer_normalization,
     "LogSoftmax": reduction.import_log_softmax,
     "LpNormalization": normalization.import_lp_normalization,
     "LpPool": pooling.import_lp_pool,
@@ -117,5 +118,6 @@ _DEFAULT: dict[str, Importer] = {
 
 IMPORTERS: dict[tuple[str, str], Importer] = {
     **{("", name): importer for name, importer in _DEFAULT.items()},
+    **OTHER_DOMAINS,
 }
 """Importers by domain and operator; ONNX's own domain is the empty one."""

@@ -8,30 +8,44 @@ from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Value
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import MatMul
 
-__all__ = ["import_det", "import_gemm", "import_matmul"]
+__all__ = ["import_det", "import_gemm", "import_matmul", "multiplied"]
 
 
 def import_matmul(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX MatMul 1 to 13; vectors are matrices of one row or column for as long as it takes."""
-    a, b = call.value(0), call.value(1)
+    """ONNX MatMul 1 to 13."""
+    return [multiplied(call, call.value(0), call.value(1))]
+
+
+def multiplied(call: OnnxNode, a: Value, b: Value, op: MatMul | None = None) -> Value:
+    """A product in which vectors are matrices of one row or column for as long as it takes.
+
+    Args:
+        call: The node.
+        a: A vector, or matrices.
+        b: The same.
+        op: A product of matrices, whose operands are not transposed where they are vectors, and
+            whose epilogue takes no operands.
+    """
     if a.rank == 0 or b.rank == 0:
         raise call.broken("an operand has no axes")
+    op = op or MatMul()
     row, column = a.rank == 1, b.rank == 1
     if row:
         a = reshaped(call, a, (1, a.shape[0]))
     if column:
         b = reshaped(call, b, (b.shape[0], 1))
-    y = call.emit(MatMul(), a, b)
+    y = call.emit(op, a, b)
     shape = list(y.shape)
     if column:
         del shape[-1]
     if row:
         # The column's axis is gone already.
         del shape[-2 if not column else -1]
-    return [reshaped(call, y, shape)]
+    return reshaped(call, y, shape)
 
 
 def import_gemm(call: OnnxNode) -> Sequence[Operand]:

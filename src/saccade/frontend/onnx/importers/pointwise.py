@@ -9,6 +9,7 @@ from functools import partial, reduce
 import numpy as np
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.importers._activations import gelu_tanh, swish
 from saccade.frontend.onnx.importers._elementwise import (
     ONNX_DTYPES,
     cast_to,
@@ -172,15 +173,7 @@ def _gelu(call: OnnxNode) -> Sequence[Operand]:
         return _unary(call, partial(apply, "gelu"))
     if form != "tanh":
         raise call.broken(f"approximate {form!r}")
-
-    def make(x: Expr) -> Expr:
-        # The standard's tanh form, its constants included.
-        cube = apply("mul", apply("mul", x, apply("mul", x, x)), const(0.044715))
-        inner = apply("mul", apply("add", x, cube), const(math.sqrt(2 / math.pi)))
-        half = apply("mul", x, const(0.5))
-        return apply("mul", half, apply("add", apply("tanh", inner), const(1)))
-
-    return _unary(call, make)
+    return _unary(call, gelu_tanh)
 
 
 def _selu(call: OnnxNode) -> Sequence[Operand]:
@@ -202,9 +195,7 @@ def _thresholded_relu(call: OnnxNode) -> Sequence[Operand]:
 
 def _swish(call: OnnxNode) -> Sequence[Operand]:
     alpha = call.number("alpha", 1.0)
-    if alpha == 1:
-        return _unary(call, partial(apply, "silu"))
-    return _unary(call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha)))))
+    return _unary(call, lambda x: swish(x, alpha))
 
 
 def _shrink(call: OnnxNode) -> Sequence[Operand]:

@@ -32,12 +32,14 @@ from saccade.ir.expr import apply, const
 from saccade.opdefs import MatMul
 
 __all__ = [
+    "factor",
     "import_conv_integer",
     "import_dequantize_linear",
     "import_matmul_integer",
     "import_qlinear_conv",
     "import_qlinear_matmul",
     "import_quantize_linear",
+    "matmul",
 ]
 
 _DIGIT = 16
@@ -98,19 +100,19 @@ def _optional(call: OnnxNode, index: int) -> Value | None:
 
 def import_matmul_integer(call: OnnxNode) -> Sequence[Operand]:
     """ONNX MatMulInteger 10."""
-    return [_matmul(call, (call.value(0), call.value(1)), (_optional(call, 2), _optional(call, 3)))]
+    return [matmul(call, (call.value(0), call.value(1)), (_optional(call, 2), _optional(call, 3)))]
 
 
 def import_qlinear_matmul(call: OnnxNode) -> Sequence[Operand]:
     """ONNX QLinearMatMul 10 and 21; a sum is rounded before the zero point is added."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = map(call.value, range(8))
-    sums = _matmul(call, (a, b), (a_zero, b_zero))
+    sums = matmul(call, (a, b), (a_zero, b_zero))
     scales = [_row(call, a_scale), b_scale, _row(call, y_scale)]
     zero = _row(call, y_zero)
-    return [rescaled(call, sums, _factor(call, *scales), zero, y_zero.dtype)]
+    return [rescaled(call, sums, factor(call, *scales), zero, y_zero.dtype)]
 
 
-def _factor(call: OnnxNode, a: Value, b: Value, y: Value) -> Value:
+def factor(call: OnnxNode, a: Value, b: Value, y: Value) -> Value:
     """What sums of products are multiplied with: `a · b / y`."""
     scales = [cast_to(call, scale, DType.F32) for scale in (a, b, y)]
     return pointwise(call, lambda u, v, w: apply("div", apply("mul", u, v), w), scales, DType.F32)
@@ -123,7 +125,7 @@ def _row(call: OnnxNode, parameter: Value) -> Value:
     return parameter
 
 
-def _matmul(
+def matmul(
     call: OnnxNode, operands: tuple[Value, Value], zeros: tuple[Value | None, Value | None]
 ) -> Value:
     """Sums of products of `a - a_zero` and `b - b_zero`, int32."""
@@ -184,7 +186,7 @@ def import_qlinear_conv(call: OnnxNode) -> Sequence[Operand]:
         sums = pointwise(call, partial(apply, "add"), [sums, bias], DType.I32)
     scales = [along(call, scale, sums.shape, 1) for scale in (x_scale, w_scale, y_scale)]
     zero = along(call, y_zero, sums.shape, 1)
-    return [rescaled(call, sums, _factor(call, *scales), zero, y_zero.dtype)]
+    return [rescaled(call, sums, factor(call, *scales), zero, y_zero.dtype)]
 
 
 def _conv(
