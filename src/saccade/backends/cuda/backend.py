@@ -220,7 +220,7 @@ def _chosen(options: Options) -> Gpu:
 
 
 def _expect_kernels(plan: Plan) -> None:
-    """Nothing is copied to the host and back in silence, nor handed over in a type that GPUs lack."""
+    """Nothing is copied to the host and back in silence, and types that GPUs lack stay out."""
     for port in (*plan.inputs, *plan.outputs):
         if DType(port.dtype).is_narrow:
             raise OptionError(f"{port.name!r} is of type {port.dtype}, which is for the CPU alone")

@@ -86,8 +86,10 @@ class _Widening:
 
     def _half(self, value: Value) -> Value:
         """The value as its bits are read."""
-        if value.dtype is not _HALF or value in self._stored:
+        if value in self._stored:
             return value
+        if value.dtype is not _HALF:
+            return self._now(value)
         return self._cast(self._now(value), _HALF, f"{value.name}.float16")
 
     def _outputs(self) -> Iterator[Value]:

@@ -98,7 +98,11 @@ def quantised(
     if dtype in FRACTIONS:
 
         def number(v: Expr, s: Expr, *zeros: Expr) -> Expr:
-            found = apply("add", apply("div", v, s), *zeros) if zeros else apply("div", v, s)
+            found = apply("div", v, s)
+            for point in zeros:
+                # Also of -0 and 0, which is 0: passes take an addition of 0 for none.
+                is_zero = apply("equal", found, const(0))
+                found = apply("where", is_zero, point, apply("add", found, point))
             return saturated(found, dtype) if saturate and dtype in LARGEST else found
 
         zeros = [] if zero is None else [cast_to(call, zero, DType.F32)]

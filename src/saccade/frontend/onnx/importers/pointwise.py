@@ -270,7 +270,8 @@ def _as_type(call: OnnxNode, dtype: DType) -> Operand:
         elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
         return Symbolic(dtype, np.asarray(elements, dtype=object))
     value = call.value(0)
-    if value.dtype is dtype:
+    # Its infinities saturate, too.
+    if value.dtype is dtype and dtype is not DType.F8E5M2:
         return value
     if dtype is DType.F8E8M0:
         return to_exponents(call, value, saturate=saturate, mode=mode)
