@@ -71,16 +71,15 @@ def test_constants_of_every_form(dtype, way, tmp_path):
         proto = _reads(_tensor(array, way, tmp_path))
         path = tmp_path / "m.onnx"
         onnx.save(proto, path)
-        known = {v.name: a for v, a in frontend.load(path).constants.items()}
         graph = frontend.load(path)
         same, wide = (graph.constants[value] for value in graph.outputs)
-        alike(same, array, f"{shape} {sorted(known)}")
+        alike(same, array, str(shape))
         alike(wide, array.astype(np.float32), str(shape))
 
 
 @pytest.mark.parametrize("way", ["raw", "external"])
 def test_packed_weights_run(way, tmp_path):
-    """More than folding takes, so that the cast is a step; whole files are mapped where they may."""
+    """More of them than folding takes, so that the cast is a step."""
     array = _values(DType.I4, (1 << 11, 1025))
     path = tmp_path / "m.onnx"
     nodes = [
@@ -117,7 +116,7 @@ def test_lengths_that_do_not_fit(dtype, way, change, tmp_path):
         tensor.dims[0] += change * (8 // dtype.bits)
     path = tmp_path / "m.onnx"
     onnx.save(_reads(tensor), path)
-    with pytest.raises(ModelError, match="takes|has|bytes"):
+    with pytest.raises(ModelError, match=r"takes|has|bytes"):
         frontend.load(path)
 
 
@@ -140,7 +139,7 @@ def test_a_sparse_file_is_not_unpacked_beyond_its_bound(tmp_path):
         file.truncate((1 << 30) + 3)
     path = tmp_path / "m.onnx"
     onnx.save(_reads(tensor), path)
-    with pytest.raises(ModelError, match="Limits.folded_bytes"):
+    with pytest.raises(ModelError, match=r"Limits\.folded_bytes"):
         frontend.load(path)
     small = _tensor(_values(DType.I2, (64,)), "raw")
     with pytest.raises(ModelError, match="more than 47 bytes"):

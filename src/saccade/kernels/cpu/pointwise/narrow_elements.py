@@ -4,7 +4,7 @@ A float of `m` bits of mantissa is the float32 whose bits are its own, moved up 
 bias; below its least normal number it is an integer times its least one. Back, integer arithmetic
 rounds to nearest even, and so does an addition to a float32 whose last bit is that least one. All
 is exact to the bit as `ml_dtypes` has it: what overflows, both zeros, and what is no number.
-Nothing needs float32's denormal numbers, which threads may have turned off, but for the least of
+Nothing needs float32's denormal numbers, which threads may have switched off, but for the least of
 `float8_e8m0fnu`.
 """
 
@@ -21,6 +21,7 @@ from saccade.ir import DType
 __all__ = ["NARROW", "decoded", "encoded", "extended", "is_narrow_float", "masked"]
 
 NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
+# Bits of float32.
 _NAN, _INFINITE = 0x7FC00000, 0x7F800000
 _QUIET = 0x7E  # of float8_e5m2, as `ml_dtypes` writes it
 _EXPONENTS = DType.F8E8M0.value
