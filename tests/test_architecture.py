@@ -35,7 +35,7 @@ IMPORTS = {
     "graphfile": {"errors"},
     "limits": {"errors"},
     "backends/cuda/gpus": {"errors"},
-    "backends": {"errors", "signature"},
+    "backends": {"errors", "locks", "signature"},
     "bundlefile": {"errors", "files", "signature"},
     "backends/cpu/target": {"backends/cpu/machines", "backends/cpu/processor", "errors", "locks"},
     "ir": {"errors", "graphfile", "locks"},

@@ -29,7 +29,8 @@ class Limits:
         expression: Operators of one fused elementwise expression, and a sixteenth of its terms as
             it is written; what would be longer stays in several steps.
         folded_bytes: Bytes of constants that are computed while lowering, beyond as many as the
-            file holds; what exceeds them is computed at each run.
+            file holds; what exceeds them is computed at each run. Elements of less than a byte are
+            unpacked within as many bytes more, or refused.
         arena_bytes: Bytes of the memory that a run keeps its intermediate values in.
         seconds: Of each of the two stages of lowering a file, the import and the passes, and of
             planning a size, its layout and its memory. It only ever ends in an error: what comes

@@ -52,9 +52,13 @@ class Op(metaclass=_OpType):
     Attributes:
         contracts: Whether its work is sums of products, which there are wider instructions for in
             narrow element types.
+        moves: Whether its results are elements of its operands as they are (and padding).
+        bitwise: Whether it sees how elements are stored, and not what they stand for.
     """
 
     contracts: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
+    bitwise: ClassVar[bool] = False
 
     @property
     def family(self) -> str:

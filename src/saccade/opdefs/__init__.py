@@ -1,6 +1,7 @@
 """What every operator family means: attributes, shape rule, NumPy reference, flops and bytes."""
 
 from saccade.opdefs._store_maps import DepthToSpaceStore, InterleaveStore, StoreMap
+from saccade.opdefs.bits import BitCast
 from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 from saccade.opdefs.deform import DeformConv, DeformConvGradient
 from saccade.opdefs.grid_sample import GridSample
@@ -25,6 +26,7 @@ from saccade.opdefs.select import NonZero, TopK, Unique
 
 __all__ = [
     "ArgReduce",
+    "BitCast",
     "Concat",
     "Conv2d",
     "ConvTranspose2d",

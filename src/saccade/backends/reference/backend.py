@@ -11,7 +11,7 @@ from saccade.backends.host import run_host_step
 from saccade.backends.lengths import cut_outputs
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.held import holding
-from saccade.ir import Array, Graph
+from saccade.ir import Array, DType, Graph
 from saccade.kernels.machine import Machine
 from saccade.plan import Needs, Plan, Step
 
@@ -48,7 +48,7 @@ class ReferenceProgram:
 
     def _run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         arena = np.full(self.plan.arena_bytes, _POISON, np.uint8)
-        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
+        outputs = tuple(np.empty(port.shape, DType(port.dtype).numpy) for port in self.plan.outputs)
         memory = (arena, *inputs, *outputs, *self._constants)
         with holding():
             for step in self.plan.steps:

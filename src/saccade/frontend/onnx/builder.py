@@ -152,6 +152,11 @@ class Builder:
             self._widened[source] = storage.widened(self.constants[source])
         return self._widened.get(source)
 
+    def stored(self, value: Value) -> Array | None:
+        """What is known of a value, as it is stored: in its own type, or in a wider one."""
+        found = self.constants.get(self._casts.get(value, value))
+        return found if found is None else found.astype(value.dtype.numpy, copy=False)
+
     def viewed(self, value: Value, shape: tuple[int, ...]) -> Value:
         """A constant under another shape, the same value each time it is asked for."""
         if value.shape == shape:
@@ -228,6 +233,7 @@ class Builder:
                 data.
         """
         operands = [value.type for value in inputs]
+        _refuse_narrow(op, operands)
         types = _results(op, operands)
         # Before anything is folded: the reference would allocate whatever the file claims.
         self._check(op, operands, types, name)
@@ -263,7 +269,11 @@ class Builder:
         if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
         counts = [math.prod(map(_known, t.shape)) for t in types]
-        computed = [t.dtype.arithmetic for t in types]
+        # Elements of few bits are rounded by what gives them, and bits are what they are.
+        exact = [op.bitwise or t.dtype.is_narrow for t in types]
+        computed = [
+            t.dtype if as_is else t.dtype.arithmetic for t, as_is in zip(types, exact, strict=True)
+        ]
         nbytes = sum(n * kind.itemsize for n, kind in zip(counts, computed, strict=True))
         if sum(counts) > FOLD_ELEMENTS or self._folded + nbytes > self.limits.folded_bytes:
             return None
@@ -274,9 +284,10 @@ class Builder:
         self._folded += nbytes
         if isinstance(op, Pointwise):
             # Else it would round to float16 by itself; `known` decides whether anything is rounded.
-            op = replace(op, dtype=op.dtype.arithmetic)
+            op = replace(op, dtype=computed[0])
+        seen = self.stored if storage.as_stored(op, [v.dtype for v in inputs]) else self.array
         with np.errstate(all="ignore"):
-            arrays = op.reference(*(a for a in map(self.array, inputs) if a is not None))
+            arrays = op.reference(*(a for a in map(seen, inputs) if a is not None))
         return tuple(
             self.known(np.asarray(array).astype(kind.numpy, copy=False), t.dtype, name)
             for array, kind, t in zip(arrays, computed, types, strict=True)
@@ -330,11 +341,18 @@ def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:
     return {op.dtype, operands[0].dtype} == {DType.F16, DType.F32}
 
 
+def _refuse_narrow(op: Op, operands: Sequence[TensorType]) -> None:
+    """Raise for arithmetic on elements of few bits, which ONNX has none of."""
+    for t in operands:
+        if t.dtype.is_narrow and not (op.moves or op.bitwise or isinstance(op, Pointwise)):
+            raise Refusal(f"works on elements of type {t.dtype.value}")
+
+
 def _results(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
     """Types of the results: in float16 where an operand is, unless the operator says its type."""
     types = storage.infer(op, operands)
     # A `Pointwise` has its own dtype, and a Cast to float32 must not come back as float16.
-    if isinstance(op, Pointwise) or all(t.dtype is not DType.F16 for t in operands):
+    if isinstance(op, Pointwise) or op.bitwise or all(t.dtype is not DType.F16 for t in operands):
         return types
     return tuple(replace(t, dtype=DType.F16) if t.dtype is DType.F32 else t for t in types)
 

@@ -21,7 +21,10 @@ _DTYPES = {
     "FLOAT": DType.F32, "FLOAT16": DType.F16, "DOUBLE": DType.F64, "INT64": DType.I64,
     "INT32": DType.I32, "INT16": DType.I16, "INT8": DType.I8, "UINT8": DType.U8,
     "UINT16": DType.U16, "UINT32": DType.U32, "UINT64": DType.U64, "BOOL": DType.BOOL,
-    "BFLOAT16": DType.BF16,
+    "BFLOAT16": DType.BF16, "FLOAT8E4M3FN": DType.F8E4M3FN, "FLOAT8E4M3FNUZ": DType.F8E4M3FNUZ,
+    "FLOAT8E5M2": DType.F8E5M2, "FLOAT8E5M2FNUZ": DType.F8E5M2FNUZ, "FLOAT8E8M0": DType.F8E8M0,
+    "FLOAT4E2M1": DType.F4E2M1, "INT4": DType.I4, "UINT4": DType.U4, "INT2": DType.I2,
+    "UINT2": DType.U2,
 }  # fmt: skip
 SPELLED = {dtype: name for name, dtype in _DTYPES.items()}
 """What ONNX calls element types."""

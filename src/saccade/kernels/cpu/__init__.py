@@ -87,7 +87,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
     Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),
-    Listed("movement.copy", ("Move",), "movement.copy", "COPY"),
+    Listed("movement.copy", ("Move", "BitCast"), "movement.copy", "COPY"),
     Listed("pool.direct", ("Pool2d",), "pool.direct", "POOL"),
     Listed("reduce.direct", ("Reduce",), "reduce.direct", "REDUCE"),
     Listed("reduce.norm", ("VectorNorm",), "reduce.direct", "NORM"),

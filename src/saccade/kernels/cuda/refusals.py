@@ -9,7 +9,14 @@ from saccade.ir.expr import IDENTITY, Expr
 from saccade.kernels.base import View
 from saccade.kernels.cuda.base import FLOATS, CudaCall
 
-__all__ = ["refuse_epilogue", "refuse_extents", "refuse_gaps", "refuse_places", "refuse_repeats"]
+__all__ = [
+    "refuse_epilogue",
+    "refuse_extents",
+    "refuse_gaps",
+    "refuse_narrow",
+    "refuse_places",
+    "refuse_repeats",
+]
 
 _OFFSETS = 1 << 31  # elements that offsets of 32 bits reach
 
@@ -33,6 +40,11 @@ def refuse_repeats(view: View) -> str | None:
     ):
         return "a result that repeats elements"
     return None
+
+
+def refuse_narrow(views: Iterable[View]) -> str | None:
+    """Elements of at most 8 bits that NumPy does not have: none is converted on GPUs."""
+    return next((f"elements of type {v.dtype.value}" for v in views if v.dtype.is_narrow), None)
 
 
 def refuse_places(call: CudaCall) -> str | None:

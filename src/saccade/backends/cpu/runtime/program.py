@@ -20,6 +20,7 @@ from saccade.backends.cpu.runtime.stopwatch import Stopwatch
 from saccade.backends.cpu.runtime.tables import Host, ProgramTables
 from saccade.backends.cpu.runtime.team import Inline, Team, shared_team
 from saccade.backends.cpu.runtime.workspace import MemoryBlock, Workspaces
+from saccade.backends.element_types import bring_types
 from saccade.backends.lengths import cut_outputs
 from saccade.errors import OutOfBoundsError, OutOfMemoryError
 from saccade.held import holding
@@ -97,6 +98,7 @@ class CpuProgram:
         linked: Linked,
         plan: Callable[[], Plan],
     ) -> None:
+        bring_types(dtype for _, dtype in tables.outputs)
         self.tables = tables
         self._constants = tuple(constants)
         self._linked = linked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from saccade.frontend.onnx.call import Importer
 from saccade.frontend.onnx.importers import (
+    bits,
     convolution,
     deform,
     einsum,
@@ -37,6 +38,7 @@ _DEFAULT: dict[str, Importer] = {
     "ArgMin": reduction.import_arg_min,
     "AveragePool": pooling.import_average_pool,
     "BatchNormalization": normalization.import_batch_normalization,
+    "BitCast": bits.import_bit_cast,
     "Col2Im": scatter.import_col2im,
     "Compress": ranking.import_compress,
     "Concat": with_contents("Concat", movement.import_concat),

@@ -11,13 +11,16 @@ import numpy as np
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._activations import gelu_tanh, swish
 from saccade.frontend.onnx.importers._elementwise import (
+    LARGEST,
     ONNX_DTYPES,
     cast_to,
     common,
     pointwise,
+    saturated,
     with_symbols,
 )
 from saccade.frontend.onnx.importers._inverse import INVERSE
+from saccade.frontend.onnx.importers.bits import to_exponents
 from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
@@ -252,10 +255,20 @@ def _cast_like(call: OnnxNode) -> Sequence[Operand]:
 
 def _as_type(call: OnnxNode, dtype: DType) -> Operand:
     x = call.operand(0)
-    if isinstance(x, Symbolic):
+    saturate, mode = call.flag("saturate", default=True), call.text("round_mode", "up")
+    # Sizes are whole, and few of them are numbers of a float of 8 bits.
+    if isinstance(x, Symbolic) and not (dtype.is_narrow and dtype.is_float):
         elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
         return Symbolic(dtype, np.asarray(elements, dtype=object))
-    return cast_to(call, call.value(0), dtype)
+    value = call.value(0)
+    # Its infinities saturate, too.
+    if value.dtype is dtype and dtype is not DType.F8E5M2:
+        return value
+    if dtype is DType.F8E8M0:
+        return to_exponents(call, value, saturate=saturate, mode=mode)
+    if saturate and dtype in LARGEST:
+        return pointwise(call, partial(saturated, dtype=dtype), [value], dtype)
+    return cast_to(call, value, dtype)
 
 
 def _table() -> dict[str, Importer]:
