@@ -55,14 +55,14 @@ class ByValueModel(Model):
         self.values = names
         self._infos = {info.name: info for info in self.inputs if info.name in names}
         others = [info for info in self.inputs if info.name not in names]
-        self._sized = {info.name: info for info in others} if sized else {}
+        self._sized = {info.name: info for info in others if not info.held} if sized else {}
         self._make = make
         self._models: OrderedDict[tuple[object, ...], Model] = OrderedDict()
         self._lock = Lock()
 
     def plan(self, *args: object, **shapes: object) -> Plan:
         """See the base class."""
-        model, rest = self._part(self._named(args, shapes))
+        model, rest = self._part(self._named(args, self._with_held(args, shapes)))
         return model.plan(**rest)
 
     def assembly(
@@ -111,6 +111,11 @@ class ByValueModel(Model):
             OptionError: Always.
         """
         raise OptionError(f"{self._deciding()} decide what is computed: choices are those of each")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Those are of each."""
+        return ()
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             `fp16` and `tf32`. On CPUs, fp16 files are computed in fp32.
         threads: Width of the team, at most 1024; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
-        more: `checked`, `isa`, `cache`, `algorithms` and `limits`; see `Options`.
+        more: `checked`, `isa`, `cache`, `algorithms`, `limits` and `allow_reference` (run what
+            nothing here takes through ONNX's reference implementation); see `Options`.
 
     Returns:
         A `Model`: call it on arrays, or ask for its `plan` or `profile`.
@@ -139,7 +140,17 @@ def _identity(
         else f"/{name} {what.dtype} {what.shape} {what.tobytes().hex()}"
         for name, what in (known or {}).items()
     )
-    return f"{digest}/{device}/{options.precision.value}{bounds}{given}"
+    return f"{digest}/{device}/{options.precision.value}{bounds}{_reference(options)}{given}"
+
+
+def _reference(options: Options) -> str:
+    """The reference implementation that answers may come from; no word where none may."""
+    if not options.allow_reference:
+        return ""
+    with forkless:
+        from importlib.metadata import version  # noqa: PLC0415 - `onnx` itself takes much longer
+
+    return f"/reference {version('onnx')}"
 
 
 def _early(options: Options, source: object) -> list[Processes]:

@@ -78,8 +78,10 @@ class Engine:
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
         bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
         self.signature = Signature(
-            tuple(_info(v, v.name) for v in graph.inputs),
-            tuple(_info(v, n, bounds) for v, n in zip(graph.results, names, strict=True)),
+            tuple(_info(v, v.name, graph.held) for v in graph.inputs),
+            tuple(
+                _info(v, n, graph.held, bounds) for v, n in zip(graph.results, names, strict=True)
+            ),
         )
         if store is not None:
             store.keep_signature(self.signature)
@@ -248,7 +250,14 @@ class Engine:
         return tuning.Lookup(self._algorithms, backend.device, backend.identity(), whole=imported)
 
 
-def _info(value: Value, name: str, bounds: Mapping[Dim, str] = MappingProxyType({})) -> TensorInfo:
+def _info(
+    value: Value,
+    name: str,
+    held: Mapping[str, str],
+    bounds: Mapping[Dim, str] = MappingProxyType({}),
+) -> TensorInfo:
+    if name in held:
+        return TensorInfo(name, held[name], ("...",), held=True)
     shape = tuple(d if isinstance(d, int) else bounds.get(d, str(d)) for d in value.shape)
     return TensorInfo(name, value.dtype.value, shape)
 

@@ -144,6 +144,7 @@ class Unsupported:
         reason: Why it cannot be run.
         count: How many nodes share operator, dtype and reason.
         nodes: Names of the first few of them.
+        remedy: What could be done.
     """
 
     operator: str
@@ -151,6 +152,7 @@ class Unsupported:
     reason: str
     count: int
     nodes: tuple[str, ...]
+    remedy: str = ""
 
 
 class UnsupportedModelError(ModelError):
@@ -193,7 +195,7 @@ class NeedsValuesError(UnsupportedModelError):
 
 
 def _table(rows: Sequence[Unsupported]) -> str:
-    head = ("operator", "dtype", "count", "reason", "first nodes")
+    head = ("operator", "dtype", "count", "reason", "what could be done", "first nodes")
     # A file may have a row for each of its nodes.
     body = [_cells(row) for row in rows[:_MOST_ROWS]]
     widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
@@ -210,4 +212,5 @@ def _table(rows: Sequence[Unsupported]) -> str:
 def _cells(row: Unsupported) -> tuple[str, ...]:
     nodes = ", ".join(printable(name, _LONGEST_CELL) for name in row.nodes)
     cells = (printable(text, _LONGEST_CELL) for text in (row.operator, row.dtype))
-    return (*cells, str(row.count), printable(row.reason, 4 * _LONGEST_CELL), nodes)
+    texts = (printable(text, 4 * _LONGEST_CELL) for text in (row.reason, row.remedy))
+    return (*cells, str(row.count), *texts, nodes)

@@ -29,7 +29,8 @@ class Limits:
         expression: Operators of one fused elementwise expression, and a sixteenth of its terms as
             it is written; what would be longer stays in several steps.
         folded_bytes: Bytes of constants that are computed while lowering, beyond as many as the
-            file holds; what exceeds them is computed at each run.
+            file holds; what exceeds them is computed at each run. Elements of less than a byte are
+            unpacked within as many bytes more, or refused.
         turns: Turns of a loop whose end data decide; a run that makes more is ended with a
             `LoopError`.
         gathered: Turns whose results such a loop may gather, where nothing else bounds them; there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from fnmatch import fnmatchcase
 from math import prod
 from operator import index
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from saccade import held
 from saccade.errors import InputError, OptionError
 from saccade.locks import Lock, forkless, preload
 from saccade.options import usable_path
@@ -52,6 +53,7 @@ class Model:
         if signature is None:
             signature = self._started().signature
         self.inputs, self.outputs = signature.inputs, signature.outputs
+        self._holds = any(info.held for info in (*self.inputs, *self.outputs))
 
     def __call__(self, *args: object, **kwargs: object) -> Result:
         """Run on inputs by position or by name.
@@ -86,7 +88,7 @@ class Model:
         Raises:
             InputError: If they are no shapes, or do not fit the model.
         """
-        return self._started().plan(self._shapes(self._named(args, shapes)))
+        return self._started().plan(self._shapes(self._named(args, self._with_held(args, shapes))))
 
     def assembly(
         self, steps: str, /, *args: object, **shapes: object
@@ -123,14 +125,16 @@ class Model:
             OptionError: If `repeat` is not 1 to 2²⁰.
         """
         _check_repeat(repeat)
-        arrays = self._arrays(self._named(args, kwargs))
+        named = self._named(args, kwargs)
+        arrays = self._arrays(named)
         with forkless:
             from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
         preload("numpy.ma")  # which medians import
 
         program = self._program(tuple(a.shape for a in arrays))
-        readings = program.profile(arrays, repeat)
-        whole = self._whole(program, arrays)
+        with self._holding(named):
+            readings = program.profile(arrays, repeat)
+            whole = self._whole(program, arrays)
         return Profile.of(program.plan, readings, program.speeds(), program.facts(), whole)
 
     def tune(
@@ -158,8 +162,10 @@ class Model:
             DeviceError: If there is no GPU, or it was lost; what was measured is kept.
         """
         _check_seconds(seconds)
-        arrays = self._arrays(self._named(args, kwargs))
-        outcome = self._started().tune(arrays, seconds, report)
+        named = self._named(args, kwargs)
+        arrays = self._arrays(named)
+        with self._holding(named):
+            outcome = self._started().tune(arrays, seconds, report)
         # Not while it searches: others go on with the programs of before.
         with self._lock:
             self._store = None  # programs there were built with the choices of before
@@ -190,13 +196,18 @@ class Model:
         for given in shapes:
             if not isinstance(given, Mapping):
                 raise InputError(f"save takes shapes by name in mappings, not {given!r}")
-        sizes = [self._shapes(self._fixed() | dict(given)) for given in shapes]
+        sizes = [self._shapes(self._with_held((), self._fixed() | dict(given))) for given in shapes]
         return self._started().bundle(target, sizes)
 
     @property
     def algorithms(self) -> tuning.Algorithms:
         """The tuned choices, of all sizes: from a file, or what `tune` kept."""
         return self._started().algorithms
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to say of the model, whatever its sizes: what ONNX's reference does."""
+        return self._started().graph.remarks
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -225,12 +236,36 @@ class Model:
     def _shapes(self, given: Mapping[str, object]) -> Shapes:
         """Shapes of all inputs, in order."""
         named = self._named((), given)
-        return tuple(_as_shape(info, named[info.name]) for info in self.inputs)
+        return tuple(() if i.held else _as_shape(i, named[i.name]) for i in self.inputs)
 
     def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
         arrays = self._arrays(given)
-        results = self._program(tuple(a.shape for a in arrays)).run(arrays)
-        return self._give(results, given.values())
+        program = self._program(tuple(a.shape for a in arrays))
+        if not self._holds:
+            return self._give(program.run(arrays), given.values())
+        with self._holding(given):
+            results = program.run(arrays)
+            plain = self._give(results, given.values())
+            each = zip(self.outputs, results, plain, strict=True)
+            return tuple(
+                held.get(int(np.asarray(handle))) if info.held else result
+                for info, handle, result in each
+            )
+
+    def _holding(self, given: Mapping[str, object]) -> AbstractContextManager[None]:
+        """A run's objects: those of the caller by the places of their inputs."""
+        return held.holding(
+            {
+                place: held.taken(info, given[info.name])
+                for place, info in enumerate(self.inputs)
+                if info.held
+            }
+        )
+
+    def _with_held(self, args: Sequence[object], shapes: Mapping[str, object]) -> dict[str, object]:
+        """Shapes by name; what no memory holds has none, and needs none."""
+        rest = (info.name for info in self.inputs[len(args) :] if info.held)
+        return {**dict.fromkeys(rest, ()), **shapes}
 
     def _whole(self, program: Program, arrays: Sequence[DeviceBuffer]) -> float | None:
         """Microseconds of a run, where runs only enqueue; elsewhere profiles are of whole runs."""
@@ -259,7 +294,10 @@ class Model:
         return given
 
     def _arrays(self, given: Mapping[str, object]) -> list[DeviceBuffer]:
-        return [self._take(info, given[info.name]) for info in self.inputs]
+        return [
+            np.array(place) if info.held else self._take(info, given[info.name])
+            for place, info in enumerate(self.inputs)
+        ]
 
     def _program(self, shapes: Shapes) -> Program:
         # Without the lock: sizes that are known must not wait until another one is built.

@@ -62,6 +62,9 @@ class Options:
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
         machine: Plan as this machine would, one that the device describes: to look at, not to run.
         limits: How large and how slow things may become before they are refused.
+        allow_reference: Whether nodes that nothing else takes run through ONNX's own reference
+            implementation (the package `onnx`): slowly, without bounds on time or memory, and
+            marked in plans and profiles. CPUs only.
 
     Raises:
         OptionError: If one is of another type, or none of the values it may have.
@@ -77,6 +80,7 @@ class Options:
     algorithms: str | os.PathLike[str] | None = None
     machine: str | None = None
     limits: Limits = field(default_factory=Limits)
+    allow_reference: bool = False
     resolved_threads: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -126,8 +130,8 @@ class Options:
 
 
 _KINDS: dict[str, type] = {
-    "exact": bool, "checked": bool, "cache": bool, "isa": str, "precision": Precision,
-    "limits": Limits,
+    "exact": bool, "checked": bool, "cache": bool, "allow_reference": bool, "isa": str,
+    "precision": Precision, "limits": Limits,
 }  # fmt: skip
 _SPELLED: dict[type, str] = {
     bool: "True or False",

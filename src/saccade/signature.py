@@ -19,11 +19,14 @@ class TensorInfo:
         shape: Sizes; the names of symbols (or their expressions) where they vary, with a bound
             (`selected<=100`) where a size depends on what is in the inputs; `...` alone where even
             their number depends on it.
+        held: Whether it is an object that no memory of a plan holds (`saccade.held`): strings, a
+            sequence, a tensor of unknown sizes. `dtype` is the type as `sequence(float32)` then.
     """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class Signature:
         try:
             inputs, outputs = (
                 tuple(
-                    TensorInfo(str(name), str(dtype), tuple(shape)) for name, dtype, shape in side
+                    TensorInfo(str(name), str(dtype), tuple(shape), bool(held))
+                    for name, dtype, shape, held in side
                 )
                 for side in json.loads(text)
             )

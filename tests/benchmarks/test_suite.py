@@ -8,7 +8,7 @@ from benchmarks.models import prepare
 from benchmarks.record import by_key, load
 from onnx import TensorProto, helper
 
-from benchmarks import new_sizes, peaks, suite
+from benchmarks import device_sizes, new_sizes, peaks, suite
 from saccade.errors import SaccadeError
 
 FILL = """
@@ -148,3 +148,15 @@ def test_peaks_are_plausible(monkeypatch):
     assert set(measured) == {"gflops", "read_gbs"}
     assert np.isfinite(list(measured.values())).all()
     assert min(measured.values()) > 0.1
+
+
+def test_what_sizes_cost_on_a_device_is_told_for_both_rounds(tmp_path, capsys):
+    save_model(tmp_path / "tiny.onnx")
+    device_sizes.main([str(tmp_path / "tiny.onnx"), "1x3x9x12", "--device", "cpu"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[-2:] == ["10", "most"]
+    assert len(rows) == 6
+    for row in rows:
+        least, median, _, most = map(float, row.split()[-4:])
+        assert least <= median <= most
+    assert "kernels to get: beyond" in rows[0] and "kernels loaded: beyond" in rows[3]

@@ -15,6 +15,7 @@ class Info:
     name: str
     dtype: str
     shape: tuple
+    held: bool = False
 
 
 @dataclass
@@ -22,6 +23,10 @@ class Step:
     name: str
     kernel: str | None
     reasons: tuple
+
+    @property
+    def by(self):
+        return self.kernel or "reference"
 
 
 class FakePlan:
@@ -58,6 +63,7 @@ class FakeModel:
     inputs: tuple = (Info("input", "float32", ("N", 3, "H", "W")),)
     outputs: tuple = (Info("output", "float32", ("N", 3, "H", "W")),)
     stages: tuple = ("import", "fuse")
+    remarks: tuple = ()
     offset: float = 0.0
     corrupt: object = None
     calls: list = field(default_factory=list)
@@ -96,12 +102,16 @@ class Engine:
         self.compiled = []
         self.error = None
         self.machine = None
+        self.allow_reference = None
 
-    def compile(self, source, *, device="cpu", precision="fp32", threads=None, machine=None):
+    def compile(
+        self, source, *, device="cpu", precision="fp32", threads=None, machine=None,
+        allow_reference=False,
+    ):  # fmt: skip
         if self.error is not None:
             raise self.error
         self.compiled.append((source, device, precision, threads))
-        self.machine = machine
+        self.machine, self.allow_reference = machine, allow_reference
         return self.reference if device == "reference" else self.model
 
 

@@ -39,7 +39,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call, In, Launch, Out, View
 from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
-from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_tiles
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_tiles, layer_of
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.matmul.hopper import MATMUL_HOPPER
 from saccade.kernels.cuda.packing import FUNCTIONS
@@ -201,7 +201,7 @@ def test_a_model_of_the_code_convolves(window, pitch):
     assert CONV2D_HOPPER.supports(asked) is None
     variants = list(CONV2D_HOPPER.variants(asked))
     several = [v for v in variants if v.launches[0].config.tile.persistent]
-    assert len(variants) >= len(several) + len(hopper_tiles(asked)) and several
+    assert len(variants) >= len(several) + len(hopper_tiles(layer_of(asked))) and several
     expected = shuffled(reference(x, weights, op), op.store)
     for variant in variants[:3] + several[:1] + several[-1:]:
         (launch,) = variant.launches
@@ -278,7 +278,7 @@ def test_a_prologue_is_made_in_registers_and_not_by_persistent_programs():
 
 def test_sizes_are_no_part_of_the_code():
     one, other = (call(n, 64, h, h, 64, (3, 3), OP) for n, h in ((2, 30), (3, 41)))
-    tiles = set(hopper_tiles(one)) & set(hopper_tiles(other))
+    tiles = set(hopper_tiles(layer_of(one))) & set(hopper_tiles(layer_of(other)))
     configs = [
         {v.launches[0].config for v in CONV2D_HOPPER.variants(asked)} for asked in (one, other)
     ]

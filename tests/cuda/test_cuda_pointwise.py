@@ -250,3 +250,11 @@ def test_other_sizes_of_a_chain_have_code(pitch, side):
         assert config in {variant.launches[0].config for variant in CHAIN.variants(call)}
         found.add(config)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.is_narrow], ids=lambda d: d.value)
+def test_elements_of_few_bits_are_refused(dtype):
+    wide, few = (row_major(kind, (64,)) for kind in (DType.F32, dtype))
+    for views, out, to in (((few,), wide, DType.F32), ((wide,), few, dtype)):
+        call = Call(Pointwise(parse("$0"), to), views, (out,), (False,), H200)
+        assert CHAIN.supports(call) == f"elements of type {dtype.value}"

@@ -46,6 +46,8 @@ def _s(value: float) -> np.ndarray:
 
 CONV = {"w": _w(4, 3, 3, 3), "b": _w(4)}
 LINE = "float[N, 3, L] x"
+BLOCKS = "float[N, 12, L] x"
+VOLUME = "float[N, 4, D, H, W] x"
 BOXES = np.array([[0, 0, 9, 6], [-3, 2.5, 4, 11], [3, 1, 3.5, 4]], np.float32)
 
 CASES = {
@@ -76,6 +78,53 @@ CASES = {
         LINE,
         (2, 3, 11),
         weights={"w": _w(4, 3, 3), "b": _w(4)},
+    ),
+    "conv_3d": Case(
+        "y = Conv<pads=[1,0,1,0,1,2]>(x, w, b)", VOLUME, (2, 4, 5, 6, 7),
+        weights={"w": _w(8, 4, 3, 2, 3), "b": _w(8)},
+    ),
+    "conv_3d_strided_groups": Case(
+        "y = Conv<pads=[2,0,1,1,1,0], strides=[2,1,2], dilations=[2,1,1], group=2>(x, w)",
+        VOLUME, (1, 4, 9, 7, 9), weights={"w": _w(6, 2, 2, 3, 1)},
+    ),
+    "conv_3d_depthwise": Case(
+        "y = Conv<pads=[1,1,1,1,1,1], group=4>(x, w, b)", VOLUME, (2, 4, 5, 6, 7),
+        weights={"w": _w(4, 1, 3, 3, 3), "b": _w(4)},
+    ),
+    "conv_3d_same": Case(
+        'y = Conv<auto_pad="SAME_UPPER", strides=[2,2,3]>(x, w)', VOLUME, (1, 4, 5, 6, 7),
+        weights={"w": _w(3, 4, 3, 1, 2)},
+    ),
+    "conv_3d_pointwise": Case(
+        "y = Conv(x, w)", VOLUME, (2, 4, 1, 3, 5), weights={"w": _w(7, 4, 1, 1, 1)}
+    ),
+    "conv_transpose_3d": Case(
+        "y = ConvTranspose<strides=[2,2,2], pads=[1,1,1,1,1,1], output_padding=[1,1,1]>(x, w, b)",
+        VOLUME, (2, 4, 3, 4, 5), weights={"w": _w(4, 5, 3, 3, 3), "b": _w(5)},
+    ),
+    "conv_transpose_3d_gaps": Case(
+        "y = ConvTranspose<strides=[3,1,2], pads=[0,0,1,0,1,0]>(x, w, b)",
+        VOLUME, (1, 4, 3, 4, 5), weights={"w": _w(4, 5, 1, 2, 3), "b": _w(5)},
+    ),
+    "conv_transpose_3d_groups": Case(
+        "y = ConvTranspose<strides=[3,2,2], group=2, dilations=[2,1,1], pads=[1,0,0,0,0,0]>(x, w)",
+        VOLUME, (2, 4, 4, 3, 2), weights={"w": _w(4, 3, 2, 2, 2)},
+    ),
+    "conv_transpose_3d_plain": Case(
+        "y = ConvTranspose<pads=[2,0,0,1,1,1]>(x, w)",
+        VOLUME, (1, 4, 4, 3, 2), weights={"w": _w(4, 3, 3, 2, 2)},
+    ),
+    "col2im": Case(
+        "y = Col2Im<strides=[2,1], pads=[0,1,1,0], dilations=[1,2]>(x, i, b)", BLOCKS, (2, 12, 16),
+        18, weights={"i": _i(5, 9), "b": _i(3, 2)},
+    ),
+    "col2im_1d": Case(
+        "y = Col2Im<strides=[2], pads=[1,0]>(x, i, b)", BLOCKS, (2, 12, 4), 18,
+        weights={"i": _i(9), "b": _i(3)},
+    ),
+    "col2im_3d": Case(
+        "y = Col2Im<strides=[1,2,1], pads=[1,0,0,0,1,0]>(x, i, b)", BLOCKS, (2, 12, 24), 18,
+        weights={"i": _i(4, 5, 3), "b": _i(2, 3, 1)},
     ),
     "conv_transpose": Case(
         "y = ConvTranspose<strides=[2,2], pads=[1,1,1,1], output_padding=[1,0]>(x, w, b)",

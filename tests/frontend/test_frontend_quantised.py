@@ -25,6 +25,11 @@ def _integers(shape, dtype, seed=0):
     return np.random.default_rng(seed).integers(info.min, info.max + 1, shape, dtype)
 
 
+def _narrow(shape, seed=0):
+    """Weights of 7 bits: ONNX Runtime may add two products in 16 bits, which saturate."""
+    return (_integers(shape, np.int8, seed) // 2).astype(np.int8)
+
+
 def _same(model, inputs):
     """The outputs of both, which are equal, the integers and their types exactly."""
     ours = saccade.compile(model, threads=2).run(inputs)
@@ -123,7 +128,7 @@ def test_sums_of_a_convolution_of_integers_are_exact(channels, group):
 
 def test_products_of_quantised_matrices_are_onnxruntimes():
     weights = {
-        "sa": _s(0.03), "za": _s(120, np.uint8), "w": _integers((40, 6), np.int8), "sb": _s(0.011),
+        "sa": _s(0.03), "za": _s(120, np.uint8), "w": _narrow((40, 6)), "sb": _s(0.011),
         "zb": _s(-3, np.int8), "sy": _s(0.5), "zy": _s(100, np.uint8),
     }  # fmt: skip
     body = "y = QLinearMatMul(x, sa, za, w, sb, zb, sy, zy)"
@@ -135,7 +140,7 @@ def test_products_of_quantised_matrices_are_onnxruntimes():
 def test_quantised_convolutions_are_onnxruntimes(each):
     count = 8
     weights = {
-        "sx": _s(0.02), "zx": _s(99, np.uint8), "w": _integers((count, 4, 3, 3), np.int8, 7),
+        "sx": _s(0.02), "zx": _s(99, np.uint8), "w": _narrow((count, 4, 3, 3), 7),
         "sw": np.linspace(0.01, 0.2, count, dtype=np.float32) if each else _s(0.1),
         "zw": np.zeros(count, np.int8) if each else _s(0, np.int8),
         "sy": _s(0.7), "zy": _s(77, np.uint8),

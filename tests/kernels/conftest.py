@@ -95,6 +95,24 @@ def hold_fixture():
     return hold
 
 
+def hold_bits(kernel, op, arrays, wanted, runs=RUNS, **views):
+    """Run everywhere, and compare the only result with `wanted` bit by bit, NaN included."""
+    runs = ARM if EVERY else runs
+    outputs = [bench.row_major(DType.of(wanted.dtype), wanted.shape)]
+    for isa, checked, threads, order in able(runs):
+        (result,) = bench.run_kernel(
+            kernel, op, arrays, outputs, isa=isa, checked=checked, threads=threads, order=order,
+            **views,
+        )  # fmt: skip
+        plain = f"u{wanted.dtype.itemsize}"
+        np.testing.assert_array_equal(result.view(plain), wanted.view(plain), f"{isa}, {op}")
+
+
+@pytest.fixture(name="hold_bits")
+def hold_bits_fixture():
+    return hold_bits
+
+
 @pytest.fixture
 def past_caches():
     """Runs on machines whose caches are taken to hold no result."""

@@ -151,13 +151,10 @@ def half(case):
     return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
-GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "matmul.hopper"}
+GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "conv2d.hopper_sum", "matmul.hopper"}
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper*.py` hold NumPy models of
 their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
-LATER = dict.fromkeys(
-    ("GridSample", "NonZero", "PackedPlaces", "Recurrent", "ScatterRows", "TopK"),
-    "run on CPUs so far",
-)
+LATER = {"Resample": "runs on CPUs so far"}
 CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why; those in `LATER`, too."""
 CUDA = Device(

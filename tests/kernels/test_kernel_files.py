@@ -89,7 +89,8 @@ CPU = Room(
         "movement": {"loop_nest", "register_shuffles"},
         "nms": {"box_iou", "box_strips", "config", "greedy_suppression", "score_order"},
         "normalize": {"axis_sweep"},
-        "pointwise": {"channel_epilogue", "vector_elements"},
+        "pack": {"in_program"},
+        "pointwise": {"channel_epilogue", "narrow_elements", "vector_elements"},
         "resize": {"axis_tables"},
         "roi": {
             "bilinear_axis", "bilinear_tables", "bin_ranges", "box_operands", "channel_blocks",

@@ -5,7 +5,7 @@ from pass_graphs import Build, assert_refused, fused, ops
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.ir.dim import symbol
-from saccade.opdefs import Move
+from saccade.opdefs import Move, OnnxReference
 from saccade.passes import apply
 from saccade.passes.fold_constants import PASS as FOLD
 from saccade.passes.merge_duplicates import PASS as MERGE
@@ -37,6 +37,25 @@ def test_results_much_larger_than_their_operands_stay():
     x = b.input(100_000)
     graph = b.graph(b.map("add($0, $1)", x, b.op(spread, b.const([1.0]))))
     assert_refused(graph, FOLD, "800000 bytes in place of 8")
+
+
+def drawn():
+    """A node whose results are random: three numbers like its operand."""
+    shapes, types = ((3,),), (DType.F64,)
+    return OnnxReference("Drawn", "", "", types, types, shapes, (-1,), steady=False)
+
+
+def test_random_numbers_stay():
+    b = Build()
+    graph = b.graph(b.map("add($0, $1)", b.input(3), b.op(drawn(), b.const([1.0, 2.0, 3.0]))))
+    assert_refused(graph, FOLD, "each run has results of its own")
+
+
+def test_random_numbers_have_no_twins():
+    b = Build()
+    x = b.input(3)
+    graph = b.graph(b.map("sub($0, $1)", b.op(drawn(), x), b.op(drawn(), x)))
+    assert_refused(graph, MERGE, "each has results of its own")
 
 
 def test_symbolic_results_stay():

@@ -44,6 +44,16 @@ def test_operators_of_a_device_are_read_back_by_name():
     assert Plan.from_json(plan.to_json()) == plan
 
 
+def test_a_config_inside_another_is_read_back_or_none():
+    """Of convolutions whose weights are computed."""
+    b = Builder((1, 16, 12, 12), (24, 16, 3, 3))
+    plan = plan_of(b.graph(b.add(Conv2d(padding=(1,) * 4), *b.inputs)))
+    (step,) = (step for step in plan.steps if isinstance(step.op, Conv2d))
+    assert step.kernel == "conv2d.direct_computed" and len(step.phases) == 2
+    assert [slot.view.strides[0] for slot in step.inputs[1:]] == [16 * 3 * 3]  # as the caller has
+    assert Plan.from_json(plan.to_json()) == plan
+
+
 def test_also_where_no_kernel_does_the_step():
     """A kernel's module would bring its operators along."""
     plan = mobile_plan()

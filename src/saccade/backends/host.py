@@ -23,9 +23,11 @@ def array_at(slot: Slot, memory: Sequence[Array]) -> Array:
         return np.empty(view.shape, view.dtype.numpy)
     raw = memory[slot.ref.base].reshape(-1).view(np.uint8)
     start = slot.ref.offset
-    flat = raw[start : start + view.extent * view.dtype.itemsize].view(view.dtype.numpy)
-    steps = tuple(s * view.dtype.itemsize for s in view.strides)
-    return np.lib.stride_tricks.as_strided(flat, view.shape, steps)
+    size = view.dtype.itemsize
+    # As plain integers first: NumPy has no name for some of the types of `ml_dtypes` there.
+    flat = raw[start : start + view.extent * size].view(f"u{size}")
+    steps = tuple(s * size for s in view.strides)
+    return np.lib.stride_tricks.as_strided(flat, view.shape, steps).view(view.dtype.numpy)
 
 
 def run_host_step(step: Step, memory: Sequence[Array], turns: Sequence[Turn] = ()) -> None:

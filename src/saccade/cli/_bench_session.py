@@ -104,6 +104,7 @@ def make_setup(
     rounds: int = 5,
     seconds: float = 1.0,
     algorithms: Path | None = None,
+    allow_reference: bool = False,
 ) -> BenchSetup:
     """A setup on random inputs; `shapes` may leave out what the model fixes or has a default for.
 
@@ -112,6 +113,9 @@ def make_setup(
         InputError: The shapes do not fit the model.
     """
     infos = read_inputs(path)
+    options: dict[str, object] = {} if algorithms is None else {"algorithms": str(algorithms)}
+    if allow_reference:
+        options["allow_reference"] = True
     fixed = fixed_shapes(infos, shapes)
     spec = EngineSpec(
         engine=engines[0],
@@ -121,7 +125,7 @@ def make_setup(
         threads=threads,
         precision=precision,
         device=device,
-        options={} if algorithms is None else {"algorithms": str(algorithms)},
+        options=options,
     )
     tolerance = _TOLERANCES.get(precision, BF16_TOLERANCE)
     tolerance = FP16_TOLERANCE if precision == "fp32" and is_half(path) else tolerance

@@ -11,6 +11,7 @@ from saccade.errors import ModelError, OptionError
 from saccade.options import MOST_THREADS
 
 __all__ = [
+    "AllowOption",
     "DeviceOption",
     "ImportOption",
     "InputOption",
@@ -41,6 +42,13 @@ PrecisionOption = Annotated[
 ThreadsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Threads; default: all allowed."),
+]
+AllowOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-reference",
+        help="Run what has no kernel and no reference here through ONNX's own; slow.",
+    ),
 ]
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")

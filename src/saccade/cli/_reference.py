@@ -20,16 +20,18 @@ __all__ = ["EXPECTATIONS", "every_value"]
 Source: TypeAlias = "Path | onnx.ModelProto"
 
 
-def onnxruntime_answers(source: Source, feeds: Arrays) -> Arrays:
+def onnxruntime_answers(source: Source, feeds: Arrays, allow_reference: bool = False) -> Arrays:
     """Outputs of ONNX Runtime's CPU provider.
 
     Args:
         source: Path of the ONNX file, or an `onnx.ModelProto`.
         feeds: Arrays by input name.
+        allow_reference: Means nothing to it.
 
     Raises:
         OptionError: ONNX Runtime is not installed, or does not run this.
     """
+    del allow_reference
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
@@ -50,12 +52,13 @@ def onnxruntime_answers(source: Source, feeds: Arrays) -> Arrays:
         raise OptionError(f"onnxruntime does not run this: {what}") from error
 
 
-def reference_answers(source: Source, feeds: Arrays) -> Arrays:
-    """Outputs of Saccade's own NumPy reference."""
-    return compile_model(source, device="reference").run(feeds)
+def reference_answers(source: Source, feeds: Arrays, allow_reference: bool) -> Arrays:
+    """Outputs of Saccade's own NumPy reference, and ONNX's where it is allowed."""
+    allowed = allow_reference or None
+    return compile_model(source, device="reference", allow_reference=allowed).run(feeds)
 
 
-EXPECTATIONS: Mapping[str, Callable[[Source, Arrays], Arrays]] = {
+EXPECTATIONS: Mapping[str, Callable[[Source, Arrays, bool], Arrays]] = {
     "onnxruntime": onnxruntime_answers,
     "reference": reference_answers,
 }

@@ -45,6 +45,7 @@ class InputInfo:
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    held: bool = False
 
 
 def read_inputs(path: Path) -> tuple[InputInfo, ...]:
@@ -126,6 +127,8 @@ def fixed_shapes(
         check_fits(known[name], shape)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, info in known.items():
+        if info.held:  # an object without a shape
+            continue
         shapes[name] = given[name] if name in given else _default_shape(info)
         if name not in given and shapes[name] != tuple(info.shape):
             text = "x".join(map(str, shapes[name]))
@@ -212,6 +215,10 @@ def random_inputs(
     """
     drawn: Arrays = {}
     for info in inputs:
+        if info.held:
+            raise InputError(
+                f"input {info.name!r} is {info.dtype}, which no file here holds: use Python"
+            )
         # Not `hash`: it differs between processes, and all engines need the same data.
         seeds = [SEED, zlib.crc32(info.name.encode()), *([number] if number else ())]
         generator = np.random.default_rng(seeds)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     DeviceOption,
     ImportOption,
     JsonOption,
@@ -53,6 +54,7 @@ def bench(
     against: AgainstOption = "",
     rounds: RoundsOption = 5,
     seconds: SecondsOption = 1.0,
+    allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -76,6 +78,7 @@ def bench(
         rounds=rounds,
         seconds=seconds,
         algorithms=import_algorithms,
+        allow_reference=allow_reference,
     )
     with working(f"loading {path.name}") as report:
         result = run_bench(setup, report)

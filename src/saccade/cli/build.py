@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     ImportOption,
     ModelArgument,
     PrecisionOption,
@@ -50,6 +51,7 @@ def build(
     machine: BuildMachineOption = None,
     precision: PrecisionOption = "fp32",
     shape: BuildShapeOption = None,
+    allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
 ) -> None:
     """Compile MODEL for another machine, as one file that needs no compiler to run.
@@ -68,7 +70,12 @@ def build(
         raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
     chosen = machine_for(arch, machine) if device == "cuda" else None
     compiled = compile_model(
-        path, device=device, precision=precision, machine=chosen, algorithms=import_algorithms
+        path,
+        device=device,
+        precision=precision,
+        machine=chosen,
+        algorithms=import_algorithms,
+        allow_reference=allow_reference or None,
     )
     sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
     if import_algorithms is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     DeviceOption,
     InputOption,
     ModelArgument,
@@ -46,6 +47,7 @@ def compare(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
+    allow_reference: AllowOption = False,
 ) -> None:
     """Compare MODEL's outputs with another engine's; exit status 1 when they differ too much."""
     shapes = parse_shapes(shape)
@@ -69,10 +71,16 @@ def compare(
     coarse = {"fp16": FP16_TOLERANCE, "tf32": FP16_TOLERANCE, "bf16": BF16_TOLERANCE}
     tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
     source = every_value(path) if layers else path
-    compiled = compile_model(source, device=device, precision=precision, threads=threads)
+    compiled = compile_model(
+        source,
+        device=device,
+        precision=precision,
+        threads=threads,
+        allow_reference=allow_reference or None,
+    )
     feeds = make_feeds(compiled.inputs, input_, shapes)
     with working(f"running {against}"):
-        expected = EXPECTATIONS[against](source, feeds)
+        expected = EXPECTATIONS[against](source, feeds, allow_reference)
     results = compare_outputs(compiled.run(feeds), expected)
     say_all(_table(results, tolerance))
     if not all(result.within(tolerance) for result in results):

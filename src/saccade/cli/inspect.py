@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     DeviceOption,
     ImportOption,
     ModelArgument,
@@ -55,6 +56,7 @@ def inspect(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
+    allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
     machine: MachineOption = None,
 ) -> None:
@@ -73,6 +75,7 @@ def inspect(
         threads=threads,
         algorithms=import_algorithms,
         machine=machine,
+        allow_reference=allow_reference or None,
     )
     if stages:
         say_all(compiled.stages)
@@ -91,6 +94,7 @@ def inspect(
         say_all(line for name, texts in found.items() for line in _code(name, texts))
     else:
         say_all(_signature(compiled))
+        say_all(f"note: {remark}" for remark in compiled.remarks)
 
 
 def _signature(compiled: ModelLike) -> Iterator[str]:
@@ -103,7 +107,7 @@ def _signature(compiled: ModelLike) -> Iterator[str]:
 
 def _reasons(step: StepLike) -> Iterator[str]:
     """The step with its kernel, then one line for every candidate that was passed over."""
-    yield f"{step.name}: {step.kernel or 'reference'}"
+    yield f"{step.name}: {step.by}"
     for reason in step.reasons:
         parts = reason if isinstance(reason, tuple) else (reason,)
         yield f"    {': '.join(map(str, parts))}"

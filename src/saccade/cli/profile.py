@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     DeviceOption,
     ImportOption,
     InputOption,
@@ -43,6 +44,7 @@ def profile(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
+    allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
     repeat: RepeatOption = 20,
     json: JsonOption = None,
@@ -58,8 +60,16 @@ def profile(
     from saccade.files import write_text
     from saccade.options import default_threads
 
-    options = {"device": device, "precision": precision, "threads": threads}
-    compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
+    compiled, feeds = compile_for(
+        path,
+        input_,
+        shapes,
+        algorithms=import_algorithms,
+        device=device,
+        precision=precision,
+        threads=threads,
+        allow_reference=allow_reference or None,
+    )
     with working(f"profiling {path.name}"):
         peer = None
         if against is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli._options import (
+    AllowOption,
     DeviceOption,
     ImportOption,
     InputOption,
@@ -50,6 +51,7 @@ def tune(
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
     seconds: SecondsOption = None,
+    allow_reference: AllowOption = False,
     export_algorithms: ExportOption = None,
     import_algorithms: ImportOption = None,
 ) -> None:
@@ -68,8 +70,16 @@ def tune(
     from saccade.cli._progress import measuring
     from saccade.files import write_text
 
-    options = {"device": device, "precision": precision, "threads": threads}
-    compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
+    compiled, feeds = compile_for(
+        path,
+        input_,
+        shapes,
+        algorithms=import_algorithms,
+        device=device,
+        precision=precision,
+        threads=threads,
+        allow_reference=allow_reference or None,
+    )
     with measuring(f"tuning {path.name}") as report:
         outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
     say_all(_summary(outcome))

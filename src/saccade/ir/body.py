@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -177,6 +177,13 @@ class BodyOp(Op):
     bodies: tuple[Body, ...]
     constants: int
     name: str
+
+    moves: ClassVar[bool] = True
+
+    @property
+    def pure(self) -> bool:
+        """Whether all is that its bodies do."""
+        return all(node.op.pure for body in self.bodies for node in body.nodes)
 
     @abstractmethod
     def play(self, turns: Sequence[Turn], operands: Sequence[Array]) -> list[Array]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 __all__ = [
@@ -65,6 +66,7 @@ class Expr:
     value: float = 0.0
     _hash: int = field(init=False, repr=False, compare=False, default=0)
     _text: str = field(init=False, repr=False, compare=False, default="")
+    _operands: int = field(init=False, repr=False, compare=False, default=-1)
 
     def __post_init__(self) -> None:
         # Kept, because the hash of a tree with shared subtrees would otherwise visit each path.
@@ -103,7 +105,9 @@ class Expr:
     @property
     def operands(self) -> int:
         """One more than the largest operand index, 0 when there is none."""
-        return fold(self, _one_more, _none, _largest)
+        if self._operands < 0:
+            object.__setattr__(self, "_operands", fold(self, _one_more, _none, _largest))
+        return self._operands
 
 
 def _one_more(index: int) -> int:
@@ -118,6 +122,7 @@ def _largest(_: str, values: tuple[int, ...]) -> int:
     return max(values, default=0)
 
 
+@lru_cache(maxsize=1024)  # every plan asks for the same few
 def arg(index: int) -> Expr:
     """Operand `index`."""
     return Expr("arg", index=index)

@@ -82,6 +82,8 @@ class Graph:
         remarks: What passes have to say to whoever reads a plan.
         counts: Symbols whose sizes steps find out. The last outputs, as many, are these sizes
             (int64, one element each): not the file's and not the caller's.
+        held: Types of the inputs and outputs, by name, that no memory holds: what stands for them
+            are handles (`saccade.held`).
         derived: Of `ir.derived`: what functions found out about it, by function and arguments.
     """
 
@@ -93,6 +95,7 @@ class Graph:
     name: str = ""
     remarks: tuple[str, ...] = ()
     counts: tuple[Count, ...] = ()
+    held: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     derived: dict[object, dict[Any, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property

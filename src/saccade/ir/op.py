@@ -52,14 +52,39 @@ class Op(metaclass=_OpType):
     Attributes:
         contracts: Whether its work is sums of products, which there are wider instructions for in
             narrow element types.
+        moves: Whether it hands on elements of its operands as they are: in its results (with
+            padding), or to graphs inside of it.
+        bitwise: Whether it sees how elements are stored, and not what they stand for.
     """
 
     contracts: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
+    bitwise: ClassVar[bool] = False
 
     @property
     def family(self) -> str:
         """Name of the operator family."""
         return type(self).__name__
+
+    @property
+    def title(self) -> str:
+        """What plans call it."""
+        return self.family
+
+    @property
+    def host(self) -> str:
+        """What computes it where no kernel does."""
+        return "reference"
+
+    @property
+    def excuses(self) -> tuple[str, ...]:
+        """Why no kernel is even asked to compute it, for people."""
+        return ()
+
+    @property
+    def pure(self) -> bool:
+        """Whether its results follow from its operands, wherever and whenever they are computed."""
+        return True
 
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:

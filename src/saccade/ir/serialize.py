@@ -123,6 +123,7 @@ def _header(
         "constants": constants,
         "remarks": graph.remarks,
         "counts": [[count.symbol, _dim(count.bound)] for count in graph.counts],
+        "held": dict(graph.held),
         "bytes": end,
     }
     return header, blobs
@@ -189,6 +190,7 @@ def _graph(header: dict[str, Any], blobs: Array, where: str) -> Graph:
         name=header["name"],
         remarks=tuple(header["remarks"]),
         counts=tuple(Count(symbol, _read_dim(bound)) for symbol, bound in header["counts"]),
+        held=MappingProxyType(header["held"]),
     )
 
 

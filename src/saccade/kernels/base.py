@@ -92,6 +92,16 @@ class View(NamedTuple):
         return len(self.shape) == 4 and (self.strides[1] == 1 or self.shape[1] == 1)
 
     @property
+    def row_major(self) -> bool:
+        """Whether elements follow each other in the order of their indices, without gaps."""
+        step = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != step and self.size:
+                return False
+            step *= size
+        return True
+
+    @property
     def extent(self) -> int:
         """Elements from the first to one past the last, and the room behind it."""
         if 0 in self.shape:

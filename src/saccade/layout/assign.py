@@ -22,7 +22,7 @@ from saccade.layout.storage import BufferBuilder, place
 from saccade.layout.types import BufferKind, GraphLayout, Pair, Passed, StepLayout, Stored, Timings
 from saccade.layout.views import channels_last, part, row_major
 from saccade.limits import Deadline, Limits
-from saccade.opdefs import Concat, Move
+from saccade.opdefs import BitCast, Concat, Move
 
 if TYPE_CHECKING:
     from saccade.backend import Backend
@@ -152,8 +152,8 @@ class _Assignment:
         op = self.ops[node]
         if isinstance(op, Concat):
             self._concat(op, name, node.inputs, outputs[0])
-        # A movement within one buffer is a view, and no step.
-        elif not (isinstance(op, Move) and inputs[0].buffer == outputs[0].buffer):
+        # A movement within one buffer is a view, and no step; so are bits of another type.
+        elif not (isinstance(op, (BitCast, Move)) and inputs[0].buffer == outputs[0].buffer):
             self._operator(name, node, outputs)
 
     def _is_one_step(self, pair: Pair) -> bool:

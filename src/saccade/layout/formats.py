@@ -149,5 +149,8 @@ def _keeps_axes(index_map: IndexMap) -> bool:
 
 
 def _feature_maps(graph: Graph, node: Node) -> set[Value]:
-    # Constants have no order to choose: kernels pack them.
-    return {v for v in (*node.inputs, *node.outputs) if v.rank == 4 and v not in graph.constants}
+    # Constants have no order to choose: kernels pack them, and computed weights likewise.
+    values = [*node.inputs, *node.outputs]
+    if isinstance(node.op, Conv2d | ConvTranspose2d):
+        del values[1]
+    return {v for v in values if v.rank == 4 and v not in graph.constants}

@@ -135,8 +135,11 @@ class Selector:
         if call.threads != self._backend.nominal_threads:
             variants = iter(chosen.kernel.variants(call))
         first = next(one for one in variants if one.rounding == rounding)
-        if self._available is None or self._exists(chosen.kernel, first.needs):
+        if self._available is None:
             return first.launches
+        launches = self._with_code(chosen.kernel, first)
+        if launches is not None:
+            return launches
         # Variants of equal code lack it alike; None is equal to nothing.
         missing, others = {first.code} - {None}, []
         most = self._backend.reuse_slowdown * first.micros
@@ -144,16 +147,26 @@ class Selector:
             if other.micros > most:  # those behind it that give the same bits are no faster
                 break
             if other.rounding == rounding and other.code not in missing:
-                needs = other.needs
-                if self._exists(chosen.kernel, needs):
-                    return other.launches
-                others.append((other, needs))
+                launches = self._with_code(chosen.kernel, other)
+                if launches is not None:
+                    return launches
+                others.append(other)
                 if other.code is not None:
                     missing.add(other.code)
         # What has to be compiled had better serve the sizes after this one, too.
         generic_configs = frozenset(chosen.kernel.generic_configs(call))
-        generic = next((one for one, needs in others if generic_configs.issuperset(needs)), first)
-        return generic.launches
+        if generic_configs:
+            first = next((one for one in others if generic_configs.issuperset(one.needs)), first)
+        return first.launches
+
+    def _with_code(self, kernel: Kernel, variant: Variant) -> tuple[Launch, ...] | None:
+        """The phases of a variant that has code, else None."""
+        if variant.configs is not None:
+            return variant.launches if self._exists(kernel, variant.configs()) else None
+        # They are made but once: making them is most of what a choice takes.
+        launches = variant.launches
+        configs = tuple(launch.config for launch in launches)
+        return launches if self._exists(kernel, configs) else None
 
     def _exists(self, kernel: Kernel, configs: tuple[Hashable, ...]) -> bool:
         available = self._available

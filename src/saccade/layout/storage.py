@@ -18,9 +18,12 @@ from saccade.kernels.base import View
 from saccade.layout.formats import Fills
 from saccade.layout.types import Buffer, BufferKind, Stored
 from saccade.layout.views import channels_last, moved, padded, part, row_major
-from saccade.opdefs import Concat, Move
+from saccade.opdefs import BitCast, Concat, Move
 
 __all__ = ["BufferBuilder", "place"]
+
+_VIEWS = (BitCast, Concat, Move)
+"""What may be no step: nothing that could write where it is told."""
 
 
 @dataclass
@@ -83,7 +86,7 @@ def place(
     for node in graph.nodes:
         for value in node.outputs:
             if value not in places.stored:
-                within = _view_of_move(node, places, maps)
+                within = _view_of_move(node, places, maps) or _view_of_bits(node, places, nhwc)
                 places.stored[value] = within or _own(value, places, shapes, nhwc)
     return places
 
@@ -123,7 +126,7 @@ def _place_source(
 ) -> None:
     """Let what a graph output is a view of, all of it, be written to the caller's memory."""
     node, stored = producers.get(value), places.stored.get(value)
-    if node is None or stored is None or not isinstance(node.op, Move):
+    if node is None or stored is None or not isinstance(node.op, (BitCast, Move)):
         return
     source = node.inputs[0]
     # Placed by now, or an input or a constant, whose memory is given.
@@ -131,8 +134,12 @@ def _place_source(
         return
     dense = channels_last if source in nhwc else row_major
     view = dense(source.dtype, shapes[source])
-    # A part would leave the rest of the source without a place.
-    if view.size == stored.view.size and moved(view, maps[node]) == (0, stored.view):
+    seen = (0, view._replace(dtype=value.dtype))
+    if isinstance(node.op, Move):
+        # A part would leave the rest of the source without a place.
+        found = moved(view, maps[node]) if view.size == stored.view.size else None
+        seen = found or (-1, view)
+    if seen == (0, stored.view):
         places.stored[source] = Stored(stored.buffer, 0, view)
 
 
@@ -163,6 +170,16 @@ def _view_of_move(
     return Stored(source.buffer, source.offset + elements * view.dtype.itemsize, view)
 
 
+def _view_of_bits(node: Node, places: BufferBuilder, nhwc: frozenset[Value]) -> Stored | None:
+    """What is stored, as elements of another type, where that is the order that is wanted."""
+    if not isinstance(node.op, BitCast):
+        return None
+    source = places.stored[node.inputs[0]]
+    if source.view.channels_last != (node.output in nhwc):
+        return None
+    return source._replace(view=source.view._replace(dtype=node.output.dtype))
+
+
 def _place_operands(
     node: Node,
     axis: int,
@@ -184,8 +201,7 @@ def _place_operands(
         slot = _slice(whole, axis, at, shapes[value])
         at += shapes[value][axis]
         producer = producers.get(value)
-        # Movements and Concats may be no steps: nothing that could write where it is told.
-        if value in places.stored or producer is None or isinstance(producer.op, (Move, Concat)):
+        if value in places.stored or producer is None or isinstance(producer.op, _VIEWS):
             stored = places.stored.get(value)
             if stored is None or not stored.is_at(slot):
                 places.notes.append(

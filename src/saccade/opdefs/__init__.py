@@ -1,6 +1,7 @@
 """What every operator family means: attributes, shape rule, NumPy reference, flops and bytes."""
 
 from saccade.opdefs._store_maps import DepthToSpaceStore, InterleaveStore, StoreMap
+from saccade.opdefs.bits import BitCast
 from saccade.opdefs.control import Branch, Loop
 from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 from saccade.opdefs.deform import DeformConv, DeformConvGradient
@@ -10,12 +11,14 @@ from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
 from saccade.opdefs.norm import VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
+from saccade.opdefs.onnx_reference import OnnxReference
 from saccade.opdefs.packed import PackedPlaces
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.ps_roi import PsRoi, PsRoiGradient
 from saccade.opdefs.recurrent import Recurrent
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
+from saccade.opdefs.resample import Resample
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
@@ -24,6 +27,7 @@ from saccade.opdefs.select import NonZero, TopK, Unique
 
 __all__ = [
     "ArgReduce",
+    "BitCast",
     "Branch",
     "Concat",
     "Conv2d",
@@ -46,6 +50,7 @@ __all__ = [
     "Nms",
     "NonMaxSuppression",
     "NonZero",
+    "OnnxReference",
     "PackedPlaces",
     "Pad",
     "Pointwise",
@@ -54,6 +59,7 @@ __all__ = [
     "PsRoiGradient",
     "Recurrent",
     "Reduce",
+    "Resample",
     "Resize",
     "RoiAlign",
     "RoiAlignGradient",

@@ -12,7 +12,7 @@ from saccade.ir.op import Array
 if TYPE_CHECKING:
     from saccade.opdefs.resize import Resize
 
-__all__ = ["coordinates", "resize"]
+__all__ = ["coordinates", "cubic", "nearest_indices", "resize"]
 
 
 def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
@@ -25,7 +25,7 @@ def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
             continue
         positions = coordinates(op.coordinate, before, after, scale)
         if op.mode == "nearest":
-            x = np.take(x, _nearest_indices(op.nearest, positions, before), axis=axis)
+            x = np.take(x, nearest_indices(op.nearest, positions, before), axis=axis)
         else:
             taps, weights = _taps_of(op, positions, before)
             x = _weighted(x, axis, taps, weights.astype(x.dtype))
@@ -41,28 +41,30 @@ def _weighted(x: Array, axis: int, taps: Array, weights: Array) -> Array:
     return total
 
 
-def coordinates(kind: str, before: int, after: int, scale: float) -> Array:
-    """Positions in the operand, as float64, of the `after` positions of the result."""
-    x = np.arange(after, dtype=np.float64)
+def coordinates(
+    kind: str, before: int, after: int, scale: float, kept: type[np.floating] = np.float64
+) -> Array:
+    """Positions in the operand of the `after` positions of the result, each step made in `kept`."""
+    x, ratio, half = np.arange(after, dtype=kept), kept(scale), kept(0.5)
     if kind == "asymmetric":
-        return x / scale
+        return np.asarray(x / ratio)
     if kind == "align_corners":
-        return x * (before - 1) / (after - 1) if after > 1 else np.zeros_like(x)
+        return x * kept(before - 1) / kept(after - 1) if after > 1 else np.zeros_like(x)
     if kind == "pytorch_half_pixel" and after <= 1:
         return np.zeros_like(x)
-    middle = (x + 0.5) / scale - 0.5
+    middle = (x + half) / ratio - half
     if kind == "half_pixel_symmetric":  # keeps the middle where `after` was rounded down
-        return middle + before / 2 * (1 - after / (scale * before))
-    return middle
+        return np.asarray(middle + kept(before / 2 * (1 - after / (scale * before))))
+    return np.asarray(middle)
 
 
-def _nearest_indices(rounding: str, positions: Array, before: int) -> Array:
+def nearest_indices(rounding: str, positions: Array, before: int) -> Array:
     """Indices into the operand."""
     rules: dict[str, Callable[[Array], Array]] = {
         "floor": np.floor,
         "ceil": np.ceil,
-        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "round_prefer_floor": lambda x: np.ceil(x - x.dtype.type(0.5)),
+        "round_prefer_ceil": lambda x: np.floor(x + x.dtype.type(0.5)),
     }
     return np.clip(rules[rounding](positions), 0, before - 1).astype(np.intp)
 
@@ -76,7 +78,7 @@ def _taps_of(op: Resize, positions: Array, before: int) -> tuple[Array, Array]:
     offsets = (0, 1) if op.mode == "linear" else (-1, 0, 1, 2)
     taps = np.stack([base + offset for offset in offsets], axis=1)
     distance = np.abs(positions[:, None] - taps)
-    weights = 1 - distance if op.mode == "linear" else _cubic(distance, op.cubic_a)
+    weights = 1 - distance if op.mode == "linear" else cubic(distance, op.cubic_a)
     if op.exclude_outside:
         weights = np.where((taps >= 0) & (taps < before), weights, 0)
         weights = weights / weights.sum(axis=1, keepdims=True)
@@ -88,7 +90,7 @@ def _taps_of(op: Resize, positions: Array, before: int) -> tuple[Array, Array]:
     return indices, weights
 
 
-def _cubic(distance: Array, a: float) -> Array:
+def cubic(distance: Array, a: float) -> Array:
     """Keys, Cubic convolution interpolation for digital image processing, 1981."""
     d = distance
     near = ((a + 2) * d - (a + 3)) * d * d + 1

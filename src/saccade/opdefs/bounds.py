@@ -11,13 +11,14 @@ from saccade.limits import Limits
 from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 from saccade.opdefs.deform import DeformConv
 from saccade.opdefs.pool import Pool2d
+from saccade.opdefs.resample import Resample
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign
 from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ALONG", "too_long", "too_many"]
 
-ALONG = (Conv2d, ConvTranspose2d, DeformConv, Pool2d, Resize, RoiAlign, RoiPool)
+ALONG = (Conv2d, ConvTranspose2d, DeformConv, Pool2d, Resample, Resize, RoiAlign, RoiPool)
 """Operators that slide windows along the axes of their first operand, or sample it anew."""
 
 
@@ -37,7 +38,7 @@ def too_long(op: Op, shapes: Iterable[Sequence[Dim]], limits: Limits) -> str | N
     if not isinstance(op, ALONG):
         return None
     for shape in shapes:
-        for size in shape[0 if isinstance(op, Resize) else 2 :]:
+        for size in shape[0 if isinstance(op, Resample | Resize) else 2 :]:
             if isinstance(size, int) and size > limits.extent:
                 return (
                     f"an axis of {size} elements, more than {limits.extent} for {op.family} "

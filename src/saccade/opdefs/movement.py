@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Move(Op):
 
     map: IndexMap
 
+    moves: ClassVar[bool] = True
     _dim_fields = frozenset({"map"})
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -104,6 +106,8 @@ class Concat(Op):
 
     axis: int
 
+    moves: ClassVar[bool] = True
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) >= 1, "takes an operand")
         expect_same_dtype(self, inputs)
@@ -140,6 +144,7 @@ class Pad(Op):
     mode: str = "constant"
     value: float = 0.0
 
+    moves: ClassVar[bool] = True
     _dim_fields = frozenset({"pads"})
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -182,6 +187,8 @@ class Gather(Op):
 
     axis: int = 0
 
+    moves: ClassVar[bool] = True
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 2)
         data, indices = inputs
@@ -216,6 +223,8 @@ class GatherNd(Op):
     """
 
     batch: int = 0
+
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 2)

@@ -103,7 +103,9 @@ def _refuse_types(pair: Merge) -> str | None:
 
 
 def _arithmetic(values: Iterable[Value]) -> set[DType]:
-    return {value.dtype for value in values if value.dtype is not DType.BOOL}
+    # What narrow elements are loaded as is their own only to memory.
+    kinds = (value.dtype.arithmetic if value.dtype.is_narrow else value.dtype for value in values)
+    return {kind for kind in kinds if kind is not DType.BOOL}
 
 
 def is_cheap(expr: Expr) -> bool:

@@ -3,7 +3,8 @@
     op(c1, c2, …)  ->  constant        when every operand is a constant
 
 Must not touch nodes whose result is much larger than their operands (an Expand of one number to a
-feature map is cheaper to repeat than to store), or takes long to compute with NumPy.
+feature map is cheaper to repeat than to store), or takes long to compute with NumPy, or differs
+from run to run (random numbers).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def match(editor: Editor, node: Node) -> Node | None:
 
 
 def refuse(editor: Editor, node: Node) -> str | None:
-    """Results that are symbolic or too large to keep."""
+    """Results that each run makes anew, that are symbolic, or too large to keep."""
+    if not node.op.pure:
+        return "each run has results of its own"
     # Nobody knows for how long it would run.
     if isinstance(node.op, BodyOp):
         return "its bodies run with the model"

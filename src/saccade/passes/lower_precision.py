@@ -39,6 +39,7 @@ from saccade.passes._pass import Pass, Rule
 __all__ = ["FLOAT16", "PASS"]
 
 _MOVES = (Move, Concat, Pad, Gather, GatherNd)
+_BITS = "its bits are read"
 # x ** p multiplies a relative error by p.
 _STEEPEST_POWER = 4.0
 _SENSITIVE = {
@@ -58,6 +59,8 @@ def match(_editor: Editor, node: Node) -> Node | None:
 
 def refuse(editor: Editor, node: Node) -> str | None:
     """Why the results stay float32."""
+    if node.op.bitwise:
+        return _BITS
     if isinstance(node.op, CumSum):
         return "running sums round at every element"
     if isinstance(node.op, Pointwise):
@@ -79,6 +82,8 @@ def _wanted(editor: Editor, value: Value) -> str | None:
 
 
 def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
+    if reader.op.bitwise:
+        return _BITS
     if isinstance(reader.op, Softmax):
         return "errors of an operand of softmax grow"
     if isinstance(reader.op, ArgReduce):

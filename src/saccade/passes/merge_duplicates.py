@@ -3,7 +3,8 @@
     y1 = op(x…), y2 = op(x…)  ->  y1 for both
 
 Operators are frozen values, so two nodes do the same when operator and operands are equal. Must not
-touch nodes whose results go to the caller under two names: each output keeps its own node.
+touch nodes whose results go to the caller under two names (each output keeps its own node), or
+that draw random numbers.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ def match(editor: Editor, node: Node) -> tuple[Node, Node] | None:
 
 
 def refuse(editor: Editor, found: tuple[Node, Node]) -> str | None:
-    """Two outputs of the graph."""
+    """Two outputs of the graph, or two draws of random numbers."""
     _, node = found
+    if not node.op.pure:
+        return "each has results of its own"
     if any(editor.is_output(value) for value in node.outputs):
         return "its result is an output of the graph"
     return None

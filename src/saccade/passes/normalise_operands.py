@@ -35,8 +35,8 @@ def match(editor: Editor, node: Node) -> _LiteralMatch | None:
     if not isinstance(node.op, Pointwise):
         return None
     literals = {
-        value: float(array.reshape(())) for value in node.inputs
-        if (array := editor.constant(value)) is not None and _is_number(array)
+        value: float(storage.widened(array).reshape(())) for value in node.inputs
+        if (array := editor.constant(value)) is not None and _is_number(storage.widened(array))
     }  # fmt: skip
     repeated = len(set(node.inputs)) < len(node.inputs)
     return _LiteralMatch(node, literals) if literals or repeated else None

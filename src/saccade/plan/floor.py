@@ -52,7 +52,7 @@ def floor(plan: Plan, speeds: Machine | None = None) -> Floor:
 def peak(step: Step, speeds: Machine) -> float:
     """Operations per microsecond that one core reaches at most: more for products of 16 bits."""
     # Products may be made in the type of either end: a floor takes the faster one.
-    ends = {step.inputs[0].view.dtype, step.outputs[0].view.dtype}
+    ends = {slot.view.dtype for slot in (*step.inputs[:1], *step.outputs[:1])}
     return speeds.pair_flops if step.op.contracts and ends & _NARROW else speeds.flops
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dump", "load"]
 
-_VERSION = 6  # of the format; no other is read
+_VERSION = 7  # of the format; no other is read
 # What reading any text may end in; deep nesting is a RecursionError.
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
@@ -235,11 +235,16 @@ def _record(kind: type, fields: dict[str, object]) -> Config:
     hints = _hints(kind)
     made: Config = kind(
         **{
-            name: _record(hints[name], value) if isinstance(value, dict) else _tuples(value)
+            name: _record(_class(hints[name]), value) if isinstance(value, dict) else _tuples(value)
             for name, value in fields.items()
         }
     )
     return made
+
+
+def _class(hint: type) -> type:
+    """The record that a field holds, which may be one or None."""
+    return next((one for one in typing.get_args(hint) if one is not type(None)), hint)
 
 
 def _tuples(value: object) -> object:

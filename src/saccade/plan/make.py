@@ -218,7 +218,7 @@ class _Planner:
             kernel.name if kernel else None,
             tuple(phases),
             step.choice.cost if measured is None else measured,
-            tuple(map(str, step.choice.passed)),
+            (*step.op.excuses, *map(str, step.choice.passed)),
             step.note,
             measured is not None,
             step.least_flops,

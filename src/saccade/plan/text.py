@@ -56,8 +56,8 @@ def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
     return (
         str(i),
         _cut(printable(step.name)),
-        step.op.family,
-        step.kernel or ("bodies (host)" if step.bodies else "reference (host)"),
+        step.op.title,
+        step.kernel or f"{step.by} (host)",
         short_config(step.phases[0].config) if step.phases else "",
         "+".join(str(phase.chunks) for phase in step.phases),
         f"{step.estimate:.1f}{'*' if step.measured else ' '}",
@@ -124,7 +124,7 @@ def _summary(plan: Plan) -> list[str]:
     lines += [f"  {printable(step.name)}: {step.note}" for step in plan.reorders]
     lines += [
         f"  on the host: {printable(s.name)}: "
-        f"{'; '.join(s.reasons) or f'{plan.device} has no kernel for {s.op.family}'}"
+        f"{'; '.join(s.reasons) or f'{plan.device} has no kernel for {s.op.title}'}"
         for s in plan.steps
         if s.kernel is None and not s.bodies
     ]

@@ -88,6 +88,11 @@ class Step:
         return self.inputs[: len(self.inputs) - known]
 
     @property
+    def by(self) -> str:
+        """What computes it: a kernel, or on the host its bodies, or a reference, ours or ONNX's."""
+        return self.kernel or ("bodies" if self.bodies else self.op.host)
+
+    @property
     def is_reorder(self) -> bool:
         """Whether the step only moves a value into another storage."""
         # `layout.assign` begins the notes of its copies like this.

@@ -21,7 +21,7 @@ Row = tuple[str, ...]
 def table(profile: Profile, peer: PeerLayers | None = None) -> str:
     """Steps, then totals by kernel, then where the rest of the time is."""
     if not profile.steps:
-        return "nothing runs natively: there is nothing to time"
+        return "there is nothing to time"
     times, left = peer.beside(s.name for s in profile.steps) if peer else ({}, ())
     # Without its version, which would widen the column.
     name = peer.engine.partition(" ")[0] if peer else ""

@@ -20,7 +20,8 @@ from saccade.profile.peer import PeerLayers
 
 __all__ = ["Facts", "FamilyTime", "Profile", "Shares", "StepTime"]
 
-Reading = tuple[Step, Phase, Array]
+Reading = tuple[Step, Phase | None, Array]
+"""Of a phase; of a host step, which has none."""
 Facts = Mapping[str, int | float | str]
 """Of the code of a phase: a column each in tables."""
 
@@ -34,10 +35,11 @@ class StepTime:
 
     Attributes:
         name: Node.
-        kernel: Kernel.
-        config: Scalars of its first phase's config, as text.
+        kernel: Kernel; of a host step what computes it, `reference` or `onnx.reference`.
+        config: Scalars of its first phase's config, as text; of a host step its operator.
         microseconds: Sum of its phases.
-        phases: Of each phase the median from the first thread's start to the last thread's end.
+        phases: Of each phase (a host step counts as one) the median from the first thread's start
+            to the last thread's end.
         busy: Median share of that time that the threads spent working, 0 to 1 (the rest is
             imbalance).
         flops, bytes: The operator's own count: what it needs at least.
@@ -249,7 +251,7 @@ def _spans(phase: Array) -> tuple[tuple[float, float], ...]:
 
 
 def _step_time(
-    step: Step, phase: Phase, clocks: Array, speeds: Machine, facts: tuple[Facts, ...]
+    step: Step, phase: Phase | None, clocks: Array, speeds: Machine, facts: tuple[Facts, ...]
 ) -> StepTime:
     """`clocks` is [repeat, phases, threads, (start, end)] in microseconds."""
     start, end = clocks[..., 0], clocks[..., 1]
@@ -262,8 +264,8 @@ def _step_time(
     least = max(work.flops / (peak(step, speeds) * threads), work.bytes / speeds.bandwidth)
     return StepTime(
         step.name,
-        step.kernel or "reference",
-        short_config(phase.config),
+        step.by,
+        step.op.title if phase is None else short_config(phase.config),
         float(times.sum()),
         tuple(float(time) for time in times),
         float(np.median(busy)),

@@ -22,11 +22,11 @@ _LINE = 64  # bytes that buffers begin at multiples of
 
 def strided(memory: Array, offset: int, view: View) -> Array:
     """The elements of a view whose first one lies `offset` bytes into the memory."""
-    base = memory[offset : offset + max(view.extent, 1) * view.dtype.itemsize].view(
-        view.dtype.numpy
-    )
-    steps = tuple(s * view.dtype.itemsize for s in view.strides)
-    return np.lib.stride_tricks.as_strided(base, view.shape, steps)
+    size = view.dtype.itemsize
+    # As plain integers first: NumPy has no name for some of the types of `ml_dtypes` there.
+    base = memory[offset : offset + max(view.extent, 1) * size].view(f"u{size}")
+    steps = tuple(s * size for s in view.strides)
+    return np.lib.stride_tricks.as_strided(base, view.shape, steps).view(view.dtype.numpy)
 
 
 def room_of(view: View) -> tuple[int, View]:

@@ -31,6 +31,17 @@ missing. Shapes may depend on the sizes of the inputs, not on their contents; wh
 
 | operator | versions and limits |
 |---|---|"""
+_OTHERS = """\
+## Operators of other domains
+
+What optimisers and exporters write: `com.microsoft` stands in files that ONNX Runtime has optimised
+(up to its extended level) or quantised, `mmcv` and `mmdeploy` in OpenMMLab's, `TRT` in those made
+for TensorRT. An attribute, an operand or a form that an operator here does not know is refused by
+its name. Files of ONNX Runtime's highest level (`com.microsoft.nchwc`) are laid out for the
+processor that wrote them, and are refused."""
+_HEAD = """\
+| operator | versions and limits |
+|---|---|"""
 _FAMILIES = """\
 ## Operator families and their kernels
 
@@ -48,17 +59,31 @@ def support_table() -> str:
 
 
 def _onnx() -> Iterator[str]:
+    yield _ONNX
+    yield from _rows("")
+    yield ""
+    yield _OTHERS
+    for domain in sorted({domain for domain, _ in IMPORTERS} - {""}):
+        yield ""
+        yield _HEAD
+        yield from _rows(domain)
+
+
+def _rows(domain: str) -> Iterator[str]:
+    """Rows of what has a remark, then the rest."""
     remarks = {
         f"{domain}.{name}" if domain else name: _remark(name, importer)
-        for (domain, name), importer in sorted(IMPORTERS.items())
+        for (where, name), importer in sorted(IMPORTERS.items())
+        if where == domain
     }
-    yield _ONNX
     for name, remark in remarks.items():
         if remark:
             yield f"| `{name}` | {remark} |"
-    yield ""
-    yield "Without remarks:"
-    yield ", ".join(f"`{name}`" for name, remark in remarks.items() if not remark) + "."
+    bare = ", ".join(f"`{name}`" for name, remark in remarks.items() if not remark)
+    if bare:
+        yield ""
+        yield "Without remarks:"
+        yield f"{bare}."
 
 
 def _remark(name: str, importer: Importer) -> str:
@@ -67,7 +92,8 @@ def _remark(name: str, importer: Importer) -> str:
     if isinstance(function, partial):  # whose own docstring is that of the class
         function = function.func
     start, _, rest = (function.__doc__ or "").partition("\n")[0].partition(name)
-    return rest.strip(" ;.") if start == "ONNX " else ""
+    named = start == "ONNX " or (start.startswith("ONNX ") and start.endswith("."))
+    return rest.strip(" ;.") if named else ""
 
 
 def _families() -> Iterator[str]:

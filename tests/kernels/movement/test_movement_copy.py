@@ -10,6 +10,7 @@ from saccade.ir import DType, Factor, IndexMap
 from saccade.kernels.base import Call, In, Out, View
 from saccade.kernels.cpu.movement.copy import COPY, map_strides
 from saccade.kernels.cpu.movement.copy_code import copy_launch, copy_way
+from saccade.opdefs.bits import BitCast
 from saccade.opdefs.movement import Move
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.targets import ZEN4
@@ -228,3 +229,19 @@ def test_only_whole_lines_go_past_the_caches(past_caches, shape, pitch, streamed
         machine = dataclasses.replace(target, l3=l3)
         (phase,) = COPY.launch(Call(identity(shape), (x,), (y,), (False,), machine, 2))
         assert phase.config.streamed == (expected and target.fills_lines)
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [(DType.F32, DType.I32), (DType.I64, DType.F64), (DType.BF16, DType.I16),
+     (DType.I4, DType.U4), (DType.F8E5M2, DType.U8)],
+)  # fmt: skip
+def test_bits_in_another_order(hold_bits, source, to):
+    """Where operand and result are stored alike they are one, and no copy."""
+    shape = (2, 19, 4, 6)
+    count = int(np.prod(shape)) * source.itemsize
+    raw = RNG.integers(0, 1 << min(8, source.bits), count, dtype=np.uint8)
+    x = raw.view(source.numpy).reshape(shape)
+    wanted = raw.view(to.numpy).reshape(shape)
+    hold_bits(COPY, BitCast(to), [x], wanted, inputs=[nhwc_view(source, shape, 23)])
+    hold_bits(COPY, BitCast(to), [x], wanted)

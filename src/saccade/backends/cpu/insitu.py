@@ -20,7 +20,7 @@ from saccade import layout
 from saccade import plan as planner
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.objects import Key
-from saccade.backends.cpu.runtime.program import PAGE, Stopwatch
+from saccade.backends.cpu.runtime.stopwatch import PAGE, Stopwatch
 from saccade.ir import Array, Graph
 from saccade.layout import Choice, GraphLayout, StepLayout
 from saccade.options import Options

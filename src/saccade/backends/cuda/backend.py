@@ -17,7 +17,7 @@ from saccade.backends.cuda.runtime.context import open_device
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.backends.cuda.target import GpuTarget
 from saccade.errors import OptionError
-from saccade.ir import Array, Graph, Op
+from saccade.ir import Array, DType, Graph, Op
 from saccade.kernels.base import Key, View
 from saccade.kernels.cuda import kernels_for
 from saccade.kernels.cuda.base import selectable
@@ -178,8 +178,7 @@ class CudaBackend:
             for phase in step.phases
         ]
         with closing(self._processes):
-            found = self.cubins.get(keys, self._processes)
-        return [found[key] for key in keys]
+            return self.cubins.each(keys, self._processes)
 
     def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step on the GPU, apart from the program.
@@ -220,7 +219,10 @@ def _chosen(options: Options) -> Gpu:
 
 
 def _expect_kernels(plan: Plan) -> None:
-    """Nothing is copied to the host and back in silence."""
+    """Nothing is copied to the host and back in silence, and types that GPUs lack stay out."""
+    for port in (*plan.inputs, *plan.outputs):
+        if DType(port.dtype).is_narrow:
+            raise OptionError(f"{port.name!r} is of type {port.dtype}, which is for the CPU alone")
     lacking = [step for step in plan.steps if step.kernel is None]
     if lacking:
         first = lacking[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from math import gcd
 from typing import NamedTuple
@@ -51,21 +51,30 @@ class CodeKey(NamedTuple):
 
 def code_key(kernel: str, phase: Phase) -> CodeKey:
     """The code of a phase; bases are multiples of 16 (`runtime` sees to it)."""
-    entry = kernel_named(kernel).entry(phase.config)
-    # A tensor map is a parameter itself, whose alignment says nothing of the operand's.
-    described = {descriptor.name for descriptor in entry.descriptors}
-    arguments = (a for a in phase.arguments if a.name not in described)
-    grains = [(a.name, gcd(_GRAIN, a.ref.offset)) for a in arguments]
-    aligned = [
-        name if grain == _GRAIN else f"{name}:{grain}"
-        for name, grain in grains
-        if grain >= _LEAST_GRAIN
-    ]
-    for name in entry.multiples:
+    described, multiples = _alignment_of(kernel, phase.config)
+    aligned = []
+    for name, _, ref in phase.arguments:
+        if name not in described:
+            grain = gcd(_GRAIN, ref.offset)
+            if grain == _GRAIN:
+                aligned.append(name)
+            elif grain >= _LEAST_GRAIN:
+                aligned.append(f"{name}:{grain}")
+    for name in multiples:
         value = phase.integers[name]
         if isinstance(value, int) and value % _GRAIN == 0:
             aligned.append(name)
-    return CodeKey(kernel, phase.config, tuple(sorted(aligned)))
+    aligned.sort()
+    return CodeKey(kernel, phase.config, tuple(aligned))
+
+
+# An entry has the text of the generated functions, which other sizes would have made again.
+@lru_cache(maxsize=4096)
+def _alignment_of(kernel: str, config: Hashable) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Which arguments' alignment does not count, which integers' does."""
+    entry = kernel_named(kernel).entry(config)
+    # A tensor map is a parameter itself, whose alignment says nothing of the operand's.
+    return frozenset(one.name for one in entry.descriptors), tuple(entry.multiples)
 
 
 @cache
@@ -106,6 +115,7 @@ class Cubins:
         self.arch = arch
         self._folder = cache_folder("cubins") if disk else None
         self._known: dict[CodeKey, Cubin] = {}
+        self._configs: set[tuple[str, Hashable]] = set()
         self._carried: dict[str, Cubin] = {}
         self._lock = Lock()
         self.compiled = 0
@@ -116,10 +126,24 @@ class Cubins:
         """Whether nothing is in memory yet."""
         return not self._known
 
+    @property
+    def known(self) -> Mapping[CodeKey, Cubin]:
+        """What is in memory."""
+        return dict(self._known)
+
     def has(self, kernel: str, config: Hashable) -> bool:
         """Whether there is code for a config, whatever its operands' alignment."""
-        # Over a copy: another thread may add to it meanwhile.
-        return any(key.kernel == kernel and key.config == config for key in list(self._known))
+        return (kernel, config) in self._configs
+
+    def each(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
+        """The code of each of the keys; see `get`."""
+        found = [self._known.get(key) for key in keys]
+        there = [one for one in found if one is not None]
+        # Most new sizes lack nothing, and to hash a key is to hash all of its config.
+        if len(there) == len(keys):
+            return there
+        made = self.get(keys, processes)
+        return [made[key] for key in keys]
 
     def get(self, keys: Iterable[CodeKey], processes: Processes) -> Mapping[CodeKey, Cubin]:
         """Code for all keys; what is missing is compiled side by side.
@@ -157,7 +181,7 @@ class Cubins:
                 if isinstance(cubin, str):
                     reasons[key] = cubin
                     continue
-                self._known[key] = cubin
+                self._keep(key, cubin)
                 self.compiled += 1
                 if self._folder is not None:
                     self._folder.write(self._name(key), encode_cubin(cubin))
@@ -204,13 +228,17 @@ class Cubins:
         if key not in self._known and self._carried:
             carried = self._carried.get(self.portable_name(key))
             if carried is not None:
-                self._known[key] = carried
+                self._keep(key, carried)
         if key not in self._known and self._folder is not None:
             payload = self._folder.read(self._name(key))
             found = None if payload is None else decode_cubin(payload)
             if found is not None:
-                self._known[key] = found
+                self._keep(key, found)
         return key in self._known
+
+    def _keep(self, key: CodeKey, cubin: Cubin) -> None:
+        self._known[key] = cubin
+        self._configs.add((key.kernel, key.config))
 
     def _name(self, key: CodeKey) -> str:
         # Configs are frozen dataclasses of plain values: their text is the same in every process.

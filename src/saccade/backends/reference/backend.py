@@ -10,7 +10,8 @@ import numpy as np
 from saccade.backends.host import run_host_step
 from saccade.backends.lengths import cut_outputs
 from saccade.errors import OptionError, OutOfMemoryError
-from saccade.ir import Array, Graph
+from saccade.held import holding
+from saccade.ir import Array, DType, Graph
 from saccade.kernels.machine import Machine
 from saccade.plan import Needs, Plan, Step
 
@@ -47,10 +48,11 @@ class ReferenceProgram:
 
     def _run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         arena = np.full(self.plan.arena_bytes, _POISON, np.uint8)
-        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
+        outputs = tuple(np.empty(port.shape, DType(port.dtype).numpy) for port in self.plan.outputs)
         memory = (arena, *inputs, *outputs, *self._constants)
-        for step in self.plan.steps:
-            run_host_step(step, memory)
+        with holding():
+            for step in self.plan.steps:
+                run_host_step(step, memory)
         cuts = [(cut.output, cut.axis, cut.count, cut.factor) for cut in self.plan.cuts]
         return cut_outputs(outputs, self.plan.counts, cuts)
 

@@ -29,7 +29,8 @@ def load(
 
     Args:
         source: A path, the bytes of a file, an `onnx.ModelProto` or an `onnx_ir.Model`.
-        options: Whose `limits` hold; every device gets the same graph.
+        options: Whose `limits` hold, and which say whether ONNX's reference implementation may do
+            what nothing else can; every device gets the same graph.
         mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
             to the caller that the file stays as it is.
         known: Of inputs by name: values, which are constants then and no inputs of the graph, or
@@ -61,4 +62,5 @@ def load(
     deadline.check()
     model = normalise(given.proto)
     deadline.check()
-    return lower(model, array_reader(references), limits, deadline, known)
+    allowed = options is not None and options.allow_reference
+    return lower(model, array_reader(references), limits, deadline, known, allow_reference=allowed)

@@ -65,6 +65,8 @@ def _tensors(call: OnnxNode, yes: _Side, no: _Side) -> tuple[Operand, Operand] |
         return None
     if isinstance(yes, TensorList) or isinstance(no, TensorList):
         raise Refusal(f"{DEPENDS}, with branches that give sequences")
+    if yes in call.build.held or no in call.build.held:
+        raise Refusal(f"{DEPENDS}, with branches that give what no memory holds")
     if yes.dtype is not no.dtype:
         raise Refusal(f"{DEPENDS}, with branches of different types")
     return yes, no

@@ -6,11 +6,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from saccade.errors import ModelError
+from saccade.frontend.onnx.held_types import spelled
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.result_types import is_cast, refuse_narrow, result_types
 from saccade.frontend.onnx.rows import refuse_mixing
 from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
 from saccade.ir import Array, BodyOp, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
@@ -21,6 +25,9 @@ from saccade.ir.reshape_maps import reshape
 from saccade.limits import Limits
 from saccade.opdefs import Concat, Move, Pointwise
 from saccade.opdefs.bounds import too_long, too_many
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["Builder", "whole_dims"]
 
@@ -49,6 +56,8 @@ class Builder:
         chosen: By a condition and two sizes, the one that it chooses (`branches`).
         spread: What was repeated along axes, and what it was before.
         whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
+        held: What stands for objects that no memory holds, and their types.
+        remarks: Of the graph.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -59,6 +68,8 @@ class Builder:
         self.symbols: set[str] = set()
         self.spread: dict[Value, Value] = {}
         self.whole: dict[Value, Value] = {}
+        self.held: dict[Value, onnx.TypeProto] = {}
+        self.remarks: list[str] = []
         self.counts: dict[str, tuple[Count, Value]] = {}
         self.packed: dict[tuple[Dim, ...], Value] = {}
         self.chosen: dict[tuple[Value, Dim, Dim], Dim] = {}
@@ -144,6 +155,11 @@ class Builder:
             self._widened[source] = storage.widened(self.constants[source])
         return self._widened.get(source)
 
+    def stored(self, value: Value) -> Array | None:
+        """What is known of a value, as it is stored: in its own type, or in a wider one."""
+        found = self.constants.get(self._casts.get(value, value))
+        return found if found is None else found.astype(value.dtype.numpy, copy=False)
+
     def viewed(self, value: Value, shape: tuple[int, ...]) -> Value:
         """A constant under another shape, the same value each time it is asked for."""
         if value.shape == shape:
@@ -220,7 +236,8 @@ class Builder:
                 data.
         """
         operands = [value.type for value in inputs]
-        types = _results(op, operands)
+        refuse_narrow(op, operands)
+        types = result_types(op, operands)
         # Before anything is folded: the reference would allocate whatever the file claims.
         self._check(op, operands, types, name)
         # Without such sizes all axes are true to their ends.
@@ -228,7 +245,7 @@ class Builder:
             refuse_mixing(op, operands, types, self.counts)
         # `all` of no operands is true.
         known = bool(inputs) and all(map(self.is_known, inputs))
-        cast = known and _is_cast(op, operands)
+        cast = known and is_cast(op, operands)
         # Nobody knows for how long a loop runs.
         runs = isinstance(op, BodyOp)
         folded = self._fold(op, inputs, types, name) if known and not cast and not runs else None
@@ -257,7 +274,11 @@ class Builder:
         if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
         counts = [math.prod(map(_known, t.shape)) for t in types]
-        computed = [t.dtype.arithmetic for t in types]
+        # Elements of few bits are rounded by what gives them, and bits are what they are.
+        exact = [op.bitwise or t.dtype.is_narrow for t in types]
+        computed = [
+            t.dtype if as_is else t.dtype.arithmetic for t, as_is in zip(types, exact, strict=True)
+        ]
         nbytes = sum(n * kind.itemsize for n, kind in zip(counts, computed, strict=True))
         if sum(counts) > FOLD_ELEMENTS or self._folded + nbytes > self.limits.folded_bytes:
             return None
@@ -268,9 +289,10 @@ class Builder:
         self._folded += nbytes
         if isinstance(op, Pointwise):
             # Else it would round to float16 by itself; `known` decides whether anything is rounded.
-            op = replace(op, dtype=op.dtype.arithmetic)
+            op = replace(op, dtype=computed[0])
+        seen = self.stored if storage.as_stored(op, [v.dtype for v in inputs]) else self.array
         with np.errstate(all="ignore"):
-            arrays = op.reference(*(a for a in map(self.array, inputs) if a is not None))
+            arrays = op.reference(*(a for a in map(seen, inputs) if a is not None))
         return tuple(
             self.known(np.asarray(array).astype(kind.numpy, copy=False), t.dtype, name)
             for array, kind, t in zip(arrays, computed, types, strict=True)
@@ -281,8 +303,14 @@ class Builder:
     ) -> Graph:
         """What was collected, without what no output needs."""
         whole = self.part(self.nodes, self.counts, outputs)
-        given = (*names, *(count.symbol for count in whole.counts))
-        return replace(whole, inputs=tuple(inputs), output_names=given, name=title)
+        return replace(
+            whole,
+            inputs=tuple(inputs),
+            output_names=(*names, *(count.symbol for count in whole.counts)),
+            name=title,
+            remarks=tuple(self.remarks),
+            held=MappingProxyType(self._held_by_name(inputs, outputs, names)),
+        )
 
     def part(self, nodes: Sequence[Node], counts: Counts, outputs: Sequence[Value]) -> Graph:
         """Those of some nodes that outputs need, with the constants and sizes that they need.
@@ -311,6 +339,12 @@ class Builder:
         )
         return empty.with_nodes(tuple(reversed(kept)), self.constants)
 
+    def _held_by_name(
+        self, inputs: Sequence[Value], outputs: Sequence[Value], names: Sequence[str]
+    ) -> dict[str, str]:
+        ends = [*((v.name, v) for v in inputs), *zip(names, outputs, strict=True)]
+        return {name: spelled(self.held[v]) for name, v in ends if v in self.held}
+
     def memory(self) -> Memory:
         """What was found and would be found again."""
         return dict(self._sized), dict(self.packed), dict(self.chosen)
@@ -333,23 +367,6 @@ def _counts_of(node: Node, counts: Counts) -> Iterator[Value]:
     for dim in (dim for value in node.outputs for dim in value.shape):
         for name in symbols_of(dim) & counts.keys():
             yield counts[name][1]
-
-
-def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:
-    """Whether an operator only casts between float16 and float32."""
-    if not isinstance(op, Pointwise) or op.expr != IDENTITY or len(operands) != 1:
-        return False
-    return {op.dtype, operands[0].dtype} == {DType.F16, DType.F32}
-
-
-def _results(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
-    """Types of the results: in float16 where an operand is, unless the operator says its type."""
-    types = storage.infer(op, operands)
-    # A `Pointwise` has its own dtype, and a Cast to float32 must not come back as float16; what
-    # bodies give was settled in them.
-    if isinstance(op, Pointwise | BodyOp) or all(t.dtype is not DType.F16 for t in operands):
-        return types
-    return tuple(replace(t, dtype=DType.F16) if t.dtype is DType.F32 else t for t in types)
 
 
 def _known(extent: Dim) -> int:

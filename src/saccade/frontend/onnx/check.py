@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,14 +57,23 @@ def check(
         raise ModelError("not an ONNX model: it names no operator set")
     _check_text(model.graph.name, *(entry.domain for entry in model.opset_import))
     _check_functions(model)
-    check_counts(model, limits or Limits())
+    limits = limits or Limits()
+    check_counts(model, limits)
     references: References = {}
     # One for all tensors: each file is opened and mapped once.
     store = external.ExternalData(folder)
     inside = None if own is None else np.frombuffer(own, np.uint8)
+    unpacked = 0
     for tensor in external.tensors(model):
         # Before the place is looked at: without a sound shape there is no size to hold it against.
         size = check_tensor(tensor)
+        # Elements of less than a byte take one each once they are read.
+        unpacked += max(0, math.prod(tensor.dims) - size) if size else 0
+        if unpacked > limits.folded_bytes:
+            raise ModelError(
+                f"tensor {tensor.name!r} and those before it unpack to more than "
+                f"{limits.folded_bytes} bytes beyond the file's (Limits.folded_bytes)"
+            )
         if tensor.data_location == tensor.EXTERNAL:
             found = store.find(tensor, size) if inside is None else _in(inside, tensor, size)
             references[found[0]] = found[1]

@@ -121,7 +121,7 @@ class LoopNodes(Bodies):
         self.survey = Survey()
         try:
             found = rolled(call, loop, lambda inputs: self._turn(call, body, inputs))
-            rows = self.survey.table()
+            rows = self.survey.table({})
         finally:
             self.survey = outer
             del self.refused[nodes:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,22 +13,22 @@ from saccade import errors
 from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode
-from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.control_flow import ControlFlow
+from saccade.frontend.onnx.ends import Ends
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.importers.sequences import SEQUENCES
 from saccade.frontend.onnx.listed import Result, TensorList
+from saccade.frontend.onnx.probes import Known, free_shapes, needs_values, sized
+from saccade.frontend.onnx.reference import ReferenceSteps, remedies
+from saccade.frontend.onnx.reference_reads import reads_held
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
 from saccade.frontend.onnx.symbolic import Symbolic, is_static
-from saccade.frontend.onnx.value_inputs import UNNAMED, declared, value_inputs
-from saccade.ir import Array, Dim, DType, Graph, Value
-from saccade.ir.expr import IDENTITY
+from saccade.frontend.onnx.value_inputs import value_inputs
+from saccade.ir import Array, Dim, Graph, Value
 from saccade.limits import Deadline, Limits
-from saccade.opdefs import Pointwise
-from saccade.signature import Signature
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["lower"]
 
 _TAKE_SEQUENCES = frozenset({"Identity", *SEQUENCES})
-_HALVES = (DType.F16, DType.BF16)
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 
 
@@ -45,6 +45,8 @@ def lower(
     limits: Limits | None = None,
     deadline: Deadline | None = None,
     known: Mapping[str, Array | tuple[int, ...]] | None = None,
+    *,
+    allow_reference: bool = False,
 ) -> Graph:
     """The small IR of a checked and normalised model.
 
@@ -54,6 +56,7 @@ def lower(
         limits: What values may come to; the default ones if None.
         deadline: When to be done; `limits.seconds` from now if None.
         known: Of inputs by name: values, which become constants, or shapes.
+        allow_reference: Whether ONNX's reference implementation may do what nothing else can.
 
     Raises:
         ModelError: If the model contradicts itself, or a value exceeds its bound.
@@ -64,38 +67,17 @@ def lower(
     limits = limits or Limits()
     deadline = deadline or Deadline("importing the model", limits)
 
-    def lowering(known: Mapping[str, Array | tuple[int, ...]]) -> _Lowering:
-        return _Lowering(model, array_of, Builder(limits), deadline, known)
+    def lowering(known: Known, *, reference: bool) -> _Lowering:
+        return _Lowering(model, array_of, Builder(limits), deadline, known, reference=reference)
 
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
-        first = lowering(known or {})
         try:
-            return first.run()
+            return sized(partial(lowering, reference=False), known or {})
         except UnsupportedModelError as error:
-            free = first.free_shapes()
-            if not free or isinstance(error, NeedsValuesError):
+            if not allow_reference or isinstance(error, NeedsValuesError):
                 raise
-            # What no symbols can tell may be plain numbers for each size: two sizes are tried.
-            for size in _PROBES:
-                sizes = {name: _probe(shape, size) for name, shape in free.items()}
-                try:
-                    lowering({**(known or {}), **sizes}).run()
-                except NeedsValuesError as needs:
-                    raise first.needs(error.rows, needs.names, sized=True) from None
-                except (ModelError, errors.PlanError):
-                    continue
-                raise first.needs(error.rows, (), sized=True) from None
-            raise
-
-
-_PROBES = (320, 64)
-
-
-def _probe(shape: Sequence[Dim], size: int) -> tuple[int, ...]:
-    """A shape with its free axes of one size, but for a batch."""
-    return tuple(
-        d if isinstance(d, int) else (1 if axis == 0 else size) for axis, d in enumerate(shape)
-    )
+        # Only now: whatever runs without it runs as it would without the option.
+        return sized(partial(lowering, reference=True), known or {})
 
 
 class _Lowering(ControlFlow):
@@ -107,124 +89,71 @@ class _Lowering(ControlFlow):
         array_of: Callable[[onnx_ir.TensorProtocol], Array],
         build: Builder,
         deadline: Deadline,
-        known: Mapping[str, Array | tuple[int, ...]],
+        known: Known,
+        *,
+        reference: bool,
     ) -> None:
         super().__init__(build)
         self.known = known
         self.model = model
         self.array_of = array_of
         self.deadline = deadline
-        self.symbols: dict[str, Dim] = {}
         self.imports: Mapping[str, int] = model.opset_imports
+        # Bodies of nodes are imported without: it takes the node as a whole.
+        self.reference = ReferenceSteps(build, self.imports) if reference else None
 
     def run(self) -> Graph:
         graph = self.model.graph
         # Older files list initializers as inputs, too: they are constants all the same.
-        inputs = [self._input(v) for v in graph.inputs if v.name not in graph.initializers]
+        given = [v for v in graph.inputs if v.name not in graph.initializers]
+        ends = Ends(self.build, self.survey, self.known, self.reference)
+        inputs = [(v, ends.input(v)) for v in given]
+        self.found.update((v, value) for v, value in inputs if value is not None)
+        self.lost.update(v for v, value in inputs if value is None)
         self._nodes(graph)
-        outputs = [(v, self.found.get(v)) for v in graph.outputs]
         # Before the rows are looked at: outputs may add some.
-        known = [self._output(v, operand) for v, operand in outputs if operand is not None]
+        known = [
+            ends.absent(v) if v in self.absent else ends.output(v, self.found[v])
+            for v in graph.outputs
+            if v in self.found or v in self.absent
+        ]
         if self.survey.rows:
             self._raise_unsupported()
-        if len(known) != len(outputs):
+        if len(known) != len(graph.outputs):
             raise ModelError("an output of the graph is made by nothing")
         names = [v.name or "" for v in graph.outputs]
         # Inputs with given values have become constants.
-        present = [value for value in inputs if value is not None]
-        return self.build.graph(present, known, names, graph.name or "")
+        present = [x for _, x in inputs if x is not None and x not in self.build.constants]
+        made = self.build.graph(present, known, names, graph.name or "")
+        return made if self.reference is None else self.reference.noted(made)
 
     def _raise_unsupported(self) -> NoReturn:
-        rows, graph = self.survey.table(), self.model.graph
+        allowed = self.reference is not None
+        remedy = remedies(self.refused, self.imports, allowed=allowed)
+        rows, graph = self.survey.table(remedy), self.model.graph
         names: tuple[str, ...] = ()
         # Known values help nodes; an input without a shape stays refused whatever its values are.
         if sum(map(len, self.survey.rows.values())) == len(self.refused):  # nodes, and nothing else
             names = value_inputs(graph, self.refused)
-        if not names:
+        # Values that are known already did not help.
+        if self.known.keys() >= set(names):
             raise UnsupportedModelError(rows)
         raise self.needs(rows, names)
 
     def needs(
-        self, rows: Sequence[errors.Unsupported], names: tuple[str, ...], *, sized: bool = False
+        self,
+        rows: Sequence[errors.Unsupported],
+        names: tuple[str, ...],
+        *,
+        sized: bool = False,
     ) -> UnsupportedModelError:
         """The error for a model that runs once more is known of its inputs."""
-        graph = self.model.graph
-        given = [value for value in graph.inputs if value.name not in graph.initializers]
-        sides = [[declared(value) for value in side] for side in (given, graph.outputs)]
-        inputs, outputs = ([info for info in side if info is not None] for side in sides)
-        if any(None in side for side in sides):
-            return UnsupportedModelError(rows)
-        signature = Signature(tuple(inputs), tuple(outputs))
-        return NeedsValuesError(rows, names, signature.to_json(), sized)
+        held = self.reference is not None
+        return needs_values(self.model.graph, rows, names, sized=sized, held=held)
 
     def free_shapes(self) -> dict[str, tuple[Dim, ...]]:
         """Inputs whose sizes are not known, and their shapes."""
-        graph = self.model.graph
-        shapes = {
-            value.name or "": found.shape
-            for value in graph.inputs
-            if value.name not in graph.initializers
-            and isinstance(found := self.found.get(value), Value)
-        }
-        open_ = any(not isinstance(d, int) for shape in shapes.values() for d in shape)
-        return shapes if open_ else {}
-
-    # -- interface -------------------------------------------------------------------------------
-
-    def _input(self, source: onnx_ir.Value) -> Value | None:
-        name = source.name or ""
-        dtype = self.survey.dtype_of(source)
-        known = self.known.get(name)
-        if isinstance(known, np.ndarray):
-            self.found[source] = self.build.constant(known, name)
-            return None
-        if dtype is None or source.shape is None:
-            reason = "inputs must be tensors of a numeric type and known rank"
-            self.survey.refuse("(input)", self.survey.type_name(source), reason, name)
-            self.lost.add(source)
-            return None
-        shape: tuple[Dim, ...] = tuple(
-            self._dim(name, axis, d) for axis, d in enumerate(source.shape)
-        )
-        if isinstance(known, tuple):
-            shape = known
-        self.found[source] = value = self.build.value(name, dtype, shape)
-        return value
-
-    def _dim(self, name: str, axis: int, extent: object) -> Dim:
-        if isinstance(extent, int) and extent != UNKNOWN:
-            return extent
-        label = getattr(extent, "value", None)
-        given = f"{name}_dim_{axis}" if label in UNNAMED else str(label)
-        # Axes of one name are one symbol: shape rules then see that they are equal.
-        if given not in self.symbols:
-            self.symbols[given] = self.build.symbol(given)
-        return self.symbols[given]
-
-    def _output(self, source: onnx_ir.Value, operand: Result) -> Value:
-        if isinstance(operand, TensorList):
-            self.survey.refuse("(output)", "-", "outputs must be tensors", source.name or "")
-            return self.build.constant(np.zeros(()))  # a stand-in, as below
-        if isinstance(operand, Symbolic):
-            size = self.build.found(operand, source.name or "")
-            if size is not None:
-                return size
-            reason = "returns symbolic sizes"
-            self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
-            # A stand-in, so that all outputs are looked at; the row above ends the import.
-            return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))
-        said = self.survey.dtype_of(source)
-        wanted = said if said in _HALVES else DType.F32
-        assert wanted is not None
-        if operand.dtype is wanted or not {operand.dtype, wanted} <= {*_HALVES, DType.F32}:
-            return operand
-        # What bfloat16 would round is computed in float32 up to here, and so is a constant that
-        # float16 would round; or the file says nothing of its output's type.
-        array = self.build.array(operand)
-        name = f"{source.name}.{wanted.value}"
-        if array is not None:
-            return self.build.constant(array.astype(wanted.numpy), name)
-        return self.build.emit(Pointwise(expr=IDENTITY, dtype=wanted), [operand], name)[0]
+        return free_shapes(self.model.graph, self.found, self.build.held)
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -236,7 +165,12 @@ class _Lowering(ControlFlow):
                 array = self.array_of(value.const_value)
                 self.found[value] = self.build.constant(array, value.name or "constant")
             # What nothing reads does no harm, whatever its type.
-            elif value.uses() or value.is_graph_output():
+            elif not value.uses() and not value.is_graph_output():
+                continue
+            elif self.reference is not None:
+                array = self.array_of(value.const_value)
+                self.found[value] = self.reference.constant(array, value.name or "constant")
+            else:
                 reason = "initializers must be of a numeric type"
                 dtype = str(value.const_value.dtype.name)
                 self.survey.refuse("(initializer)", dtype, reason, value.name or "")
@@ -250,27 +184,27 @@ class _Lowering(ControlFlow):
         if any(value in self.lost for value in node.inputs if value is not None):
             # Behind one that is refused, only operators are named that would be refused by
             # themselves.
-            if importer is None and not has_body(node, self._opset(node)):
+            alone = importer is None and not has_body(node, self._opset(node))
+            if alone and self.reference is None:
                 self._refuse(node, self.survey.why(node))
             self.lost.update(node.outputs)
+            return
+        # No importer may take a handle for a number.
+        if reads_held(node, self.found, self.build):
+            self._refuse(node, "reads what no memory holds")
             return
         controlled = node.op_type in CONTROL_FLOW and not _domain(node.domain)
         if importer is None and not controlled:
             self._refuse_unless_function(node)
             return
-        given = self._operands(node)
-        tensors = tuple(None if isinstance(found, TensorList) else found for found in given)
-        call = OnnxNode(node, tensors, self._opset(node), self.build, self.array_of, given)
+        call = self._call(node)
         self._check(node)
         try:
             if importer is None:
                 self._controlled(call)
                 return
             # Importers take what is absent for what a node left out.
-            if (
-                any(isinstance(one, TensorList) for one in given)
-                and node.op_type not in _TAKE_SEQUENCES
-            ):
+            if _has_lists(call.given) and node.op_type not in _TAKE_SEQUENCES:
                 raise Refusal("takes a sequence")
             results = importer(call)
         except Refusal as refusal:
@@ -295,11 +229,9 @@ class _Lowering(ControlFlow):
             reason: Why; None for an operator without an importer.
         """
         operands = self._operands(node)
-        tensors = [None if isinstance(found, TensorList) else found for found in operands]
-        body = None
         # The types of sequences are not known to bodies that depend on types.
-        if not any(isinstance(found, TensorList) for found in operands):
-            body = body_of(node, self._opset(node), tensors)
+        lists = _has_lists(operands)
+        body = None if lists else body_of(node, self._opset(node), _tensors(operands))
         if body is None:
             self._refuse(node, reason or self.survey.why(node))
             return
@@ -316,6 +248,7 @@ class _Lowering(ControlFlow):
         outer, self.survey = self.survey, Survey()
         # A body names the operator sets that it is written for.
         imports, self.imports = self.imports, {**self.imports, **function.opset_imports}
+        reference, self.reference = self.reference, None
         around, self.inlined = self.inlined, True
         try:
             for part in function:
@@ -325,7 +258,8 @@ class _Lowering(ControlFlow):
         except ModelError as error:
             raise ModelError(f"{node.op_type} {_name(node)!r}, made of others: {error}") from None
         finally:
-            self.survey, self.imports, self.inlined = outer, imports, around
+            self.survey, self.imports, self.reference = outer, imports, reference
+            self.inlined = around
             # Nodes of bodies are none that inputs' values could be looked for.
             del self.refused[nodes:]
         # The first row is enough: the user's file has one node there.
@@ -339,10 +273,27 @@ class _Lowering(ControlFlow):
         self._alias([inner for inner, _ in pairs], [outer for _, outer in pairs])
 
     def _refuse(self, node: onnx_ir.Node, reason: str) -> None:
+        """Note a node that cannot be imported, unless ONNX's reference implementation takes it."""
+        behind = any(value in self.lost for value in node.inputs if value is not None)
+        if self.reference is not None and not behind and not self._needs_values(node):
+            try:
+                call = self._call(node)
+                self.found.update(self.reference.node(call, self.found, reason))
+                return
+            except Refusal as refusal:
+                reason = f"{reason}; {refusal}"
         first = next((self.found[v] for v in node.inputs if v in self.found), None)
         self.survey.refuse_node(node, reason, None if first is None else first.dtype)
         self.refused.append(node)
         self.lost.update(node.outputs)
+
+    def _needs_values(self, node: onnx_ir.Node) -> bool:
+        """Whether values of inputs, which are not known yet, would let kernels do a node."""
+        return not self.known.keys() >= set(value_inputs(self.model.graph, [node]))
+
+    def _call(self, node: onnx_ir.Node) -> OnnxNode:
+        given, opset = self._operands(node), self._opset(node)
+        return OnnxNode(node, _tensors(given), opset, self.build, self.array_of, given)
 
     def _operands(self, node: onnx_ir.Node) -> tuple[Result | None, ...]:
         operands: list[Result | None] = []
@@ -387,6 +338,15 @@ class _Lowering(ControlFlow):
                 self.found[value] = self.found[result]
             else:
                 self.lost.add(value)
+
+
+def _has_lists(given: Sequence[Result | None]) -> bool:
+    return any(isinstance(one, TensorList) for one in given)
+
+
+def _tensors(given: Sequence[Result | None]) -> tuple[Value | Symbolic | None, ...]:
+    """What is given, sequences left out."""
+    return tuple(None if isinstance(one, TensorList) else one for one in given)
 
 
 def _name(node: onnx_ir.Node) -> str:

@@ -89,7 +89,17 @@ def _array(tensor: onnx_ir.TensorProtocol, references: References) -> Array:
     if not isinstance(tensor, onnx_ir.ExternalTensor):
         return np.asarray(tensor.numpy())
     place = external.key(tensor.location, tensor.offset, tensor.nbytes)
-    raw = references[place]
+    raw, bits = references[place], tensor.dtype.bitwidth
+    if bits < 8:
+        raw = _unpacked(raw, bits, tensor.size)
     array: Array = raw.view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
     # Weights among other fields hardly ever are aligned; they are about to be written elsewhere.
     return array if array.flags.aligned or tensor.location == OWN_FILE else array.copy()
+
+
+def _unpacked(raw: external.Bytes, bits: int, count: int) -> external.Bytes:
+    """Elements of a few bits, a byte each: the first one is in a byte's lowest bits."""
+    each = 8 // bits
+    shifts = np.arange(each, dtype=np.uint8) * np.uint8(bits)
+    parts = (raw[:, None] >> shifts) & np.uint8((1 << bits) - 1)
+    return parts.reshape(-1)[:count]

@@ -59,14 +59,14 @@ def lowest(dtype: DType) -> float:
     """A number that none of a type is less than."""
     if dtype is DType.BOOL:
         return 0
-    return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+    return -np.inf if dtype.is_float else int(np.iinfo(dtype.arithmetic.numpy).min)
 
 
 def highest(dtype: DType) -> float:
     """A number that none of a type is greater than."""
     if dtype is DType.BOOL:
         return 1
-    return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+    return np.inf if dtype.is_float else int(np.iinfo(dtype.arithmetic.numpy).max)
 
 
 def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Value:

@@ -11,6 +11,7 @@ from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Body, BodyOp, Count, Graph, Node, Value, embed
 from saccade.ir.counts import depends
+from saccade.opdefs import OnnxReference
 
 __all__ = ["Captured", "Part", "captured", "costly"]
 
@@ -61,10 +62,13 @@ class Part:
         self._build.counts.update(self.counts)
 
     def hoist(self, varying: Sequence[Value]) -> None:
-        """Leave in it what depends on these values, and give the rest to what is around it."""
+        """Leave in it what depends on these values, and give the rest to what is around it.
+
+        What is another result each time (random numbers) stays, too.
+        """
         inside, left, counts = set(varying), list[Node](), self.counts
         for node in self.nodes:
-            if inside.isdisjoint(node.inputs):
+            if node.op.pure and inside.isdisjoint(node.inputs):
                 self._build.nodes.append(node)
             else:
                 inside.update(node.outputs)
@@ -135,4 +139,5 @@ def captured(graphs: Sequence[Graph]) -> Captured:
 
 def costly(nodes: Sequence[Node]) -> bool:
     """Whether it is worth a program of its own not to compute these in vain."""
-    return any(node.op.contracts or isinstance(node.op, BodyOp) for node in nodes)
+    # ONNX's reference implementation is slow, and may fail on what a branch was to guard.
+    return any(node.op.contracts or isinstance(node.op, BodyOp | OnnxReference) for node in nodes)

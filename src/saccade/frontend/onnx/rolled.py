@@ -181,6 +181,8 @@ def _plain(call: OnnxNode, value: Result) -> Value:
     """A result of the body, in the type that values have between programs."""
     if isinstance(value, TensorList):
         raise Refusal("gives a sequence where a tensor is expected")
+    if value in call.build.held:
+        raise Refusal("a body gives what no memory holds, as often as data decide")
     found = call.as_value(value)
     return as_type(call, found, found.dtype.arithmetic)
 

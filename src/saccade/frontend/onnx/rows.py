@@ -17,6 +17,7 @@ from saccade.ir import Dim, Op, TensorType
 from saccade.ir.counts import depends, multiple_of
 from saccade.opdefs import (
     ArgReduce,
+    BitCast,
     Concat,
     Conv2d,
     ConvTranspose2d,
@@ -213,6 +214,7 @@ def _move(case: _Case) -> str | None:
 
 _RULES: dict[type[Op], Callable[[_Case], str | None]] = {
     ArgReduce: _along,
+    BitCast: _pointwise,
     Concat: _concat,
     Conv2d: _images,
     ConvTranspose2d: _images,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from saccade.frontend.onnx.check import UNKNOWN
+from saccade.frontend.onnx.held_types import spelled, type_of
 from saccade.frontend.onnx.survey import Survey
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS
 from saccade.signature import TensorInfo
@@ -29,9 +30,10 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = {
     "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2),
     "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2),
     "Expand": (1,), "HammingWindow": (0,), "HannWindow": (0,), "If": (0,),
-    "Loop": (0, 1), "MaxUnpool": (2,), "NonMaxSuppression": (2, 3, 4), "OneHot": (1,),
+    "Loop": (0, 1), "MaxUnpool": (2,), "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (2, 3, 4), "OneHot": (1,),
     "Pad": (1, 2, 3), "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3),
-    "SequenceAt": (1,), "SequenceErase": (1,), "SequenceInsert": (2,),
+    "STFT": (1, 3), "SequenceAt": (1,), "SequenceErase": (1,), "SequenceInsert": (2,),
     "Slice": (1, 2, 3, 4), "Split": (1,), "SplitToSequence": (1,), "Squeeze": (1,),
     "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "Upsample": (1,),
     **dict.fromkeys(_REDUCTIONS, (1,)),
@@ -64,6 +66,29 @@ def value_inputs(graph: onnx_ir.Graph, refused: Iterable[onnx_ir.Node]) -> tuple
     return tuple(value.name or "" for value in graph.inputs if value in wanted)
 
 
+def declared(value: onnx_ir.Value, *, held: bool = False) -> TensorInfo | None:
+    """What the file says of an input or output, if that is enough to go by.
+
+    Args:
+        value: The input or output.
+        held: Whether it may be what no memory holds.
+    """
+    dtype, name = Survey.dtype_of(value), value.name or ""
+    if held and (dtype is None or value.shape is None):
+        return TensorInfo(name, spelled(type_of(value)), ("...",), held=True)
+    if dtype is None:
+        return None
+    if value.shape is None:
+        return TensorInfo(name, dtype.value, ("...",))
+    shape = list[int | str]()
+    for axis, extent in enumerate(value.shape):
+        size = extent if isinstance(extent, int) else extent.value
+        if size is None or size in UNNAMED or size == UNKNOWN:
+            size = f"{name}_dim_{axis}"
+        shape.append(size)
+    return TensorInfo(name, dtype.value, tuple(shape))
+
+
 def _sources(values: Iterable[onnx_ir.Value], inputs: set[onnx_ir.Value]) -> set[onnx_ir.Value]:
     """Inputs that values are computed from, other than by their shapes."""
     found: set[onnx_ir.Value] = set()
@@ -89,19 +114,3 @@ def _small(value: onnx_ir.Value) -> bool:
         return False
     # An unknown length may be short.
     return all(not isinstance(size, int) or size <= MAX_ELEMENTS for size in shape)
-
-
-def declared(value: onnx_ir.Value) -> TensorInfo | None:
-    """What the file says of an input or output, if that is enough to go by."""
-    dtype, name = Survey.dtype_of(value), value.name or ""
-    if dtype is None:
-        return None
-    if value.shape is None:
-        return TensorInfo(name, dtype.value, ("...",))
-    shape = list[int | str]()
-    for axis, extent in enumerate(value.shape):
-        size = extent if isinstance(extent, int) else extent.value
-        if size is None or size in UNNAMED or size == UNKNOWN:
-            size = f"{name}_dim_{axis}"
-        shape.append(size)
-    return TensorInfo(name, dtype.value, tuple(shape))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
     BF16,
+    F32,
     GAPS,
     LAST,
     ROWS,
@@ -214,6 +216,34 @@ _DEPTHWISE = (
     _depthwise("depthwise-bias", (2, 33, 9, 13), 3, Conv2d(padding=_SAME, epilogue=_BIAS_RELU)),
 )
 
+
+def _computed(case: Case, storage: CaseStorage = ROWS, dtype: DType = F32) -> Case:
+    """The case with weights that a run computes."""
+    x, w, *more = case.operands
+    w = replace(w, constant=False, storage=storage, dtype=dtype)
+    if dtype is BF16:
+        w = replace(w, values=WHOLE)
+    how = "-last" if storage == LAST else ""
+    name = f"{case.name}{how}-computed{'-bf16' if dtype is BF16 else ''}"
+    return replace(case, name=name, operands=(x, w, *more))
+
+
+_ACROSS = CaseStorage(strides=(1, 20, 17 * 20 * 3, 17 * 20))
+"""Weights [20, 17, 3, 3] as a transposition leaves them."""
+_COMPUTED = (
+    *(_computed(_case(_window(name))) for name in ("same", "pointwise", "grouped", "stride-2")),
+    *(_computed(_case(_window(name)), LAST) for name in ("same", "grouped")),
+    replace(
+        _computed(_case(_square("across", (2, 17, 7, 5), 20, 3, _FAR), x=GAPS), _ACROSS),
+        name="across-computed",
+    ),
+    _computed(_case(_plain("computed-bias", "relu(add($0, $1))"), _BIAS, x=GAPS)),
+    _computed(_case(_square("computed-planes", (1, 3, 6, 5), 9, 3, Conv2d()), x=ROWS, y=ROWS)),
+    _computed(_DEPTHWISE[0]),
+    _computed(_DEPTHWISE[3], LAST),
+    _computed(_stored_bf16(_case(_window("same"))), dtype=BF16),
+)
+
 CASES = (
     *(_case(shape) for shape in WINDOWS),
     *_SPECIAL,
@@ -221,4 +251,5 @@ CASES = (
     *_EIGHTS,
     *_DEPTHWISE,
     *(_stored_bf16(_case(_window(name))) for name in ("same", "pointwise", "depthwise")),
+    *_COMPUTED,
 )

@@ -30,8 +30,11 @@ def _case(
     op: ConvTranspose2d,
     *more: Operand,
     storage: CaseStorage = LAST,
+    computed: CaseStorage | None = None,
 ) -> Case:
-    operands = (Operand(x, storage=storage), Operand(w, constant=True), *more)
+    """With weights that are constants, or computed and stored as `computed`."""
+    weights = Operand(w, storage=computed or ROWS, constant=computed is None)
+    operands = (Operand(x, storage=storage), weights, *more)
     return Case(name, op, operands, (Result(storage),), w[0] * w[2] * w[3])
 
 
@@ -63,6 +66,12 @@ CASES = (
     _case(
         "epilogue", (2, 6, 4, 5), (6, 19, 2, 2), _FUSED,
         Operand((1, 19, 1, 1), constant=True), Operand((2, 19, 8, 10), storage=GAPS),
+    ),
+    _case("computed", (2, 9, 5, 4), (9, 20, 4, 4), _DOUBLE, computed=ROWS),
+    _case("computed-last", (1, 4, 5, 5), (4, 7, 3, 2), ConvTranspose2d((4, 4)), computed=LAST),
+    _case(
+        "computed-grouped", (1, 12, 4, 5), (12, 5, 3, 3), ConvTranspose2d((2, 2), groups=3),
+        computed=LAST,
     ),
     _bf16("bf16", BF16, BF16),
     _bf16("bf16-to-f32", BF16, F32),

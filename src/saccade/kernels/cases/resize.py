@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
@@ -16,7 +18,7 @@ from saccade.kernels.cases.base import (
     Operand,
     Result,
 )
-from saccade.opdefs import Resize
+from saccade.opdefs import Resample, Resize
 
 __all__ = ["CASES"]
 
@@ -43,6 +45,31 @@ _SCALED = Resize((1, 7, 7, 12), _SCALES, "linear")
 _OUTSIDE = Resize((1, 7, 7, 12), _SCALES, "cubic", exclude_outside=True)
 _FUSED = Resize((2, 19, 8, 8), None, "linear", epilogue=parse("relu(mul($0, $1))"))
 
+
+def _along(
+    name: str, shape: tuple[int, ...], op: Resample, storage: CaseStorage = ROWS, dtype: DType = F32
+) -> Case:
+    return Case(name, op, (Operand(shape, dtype, storage),), (Result(storage, dtype),), 64)
+
+
+_SMALLER = Resample(2, 5, antialias=True)
+_REGION = Resample(3, 9, coordinate="tf_crop_and_resize", region=(-0.3, 1.2), fill=2.5)
+_RESAMPLED = (
+    _along("antialias-rows", (2, 3, 17, 11), _SMALLER),
+    _along("antialias-rows-last", (2, 3, 17, 11), _SMALLER, LAST),
+    _along("antialias-columns-last", (1, 37, 4, 23), Resample(3, 7, antialias=True), LAST),
+    _along("antialias-columns", (1, 2, 4, 23), Resample(3, 7, mode="cubic", antialias=True)),
+    _along("one-axis", (19,), Resample(0, 4, mode="cubic", exclude_outside=True)),
+    _along("channels", (2, 5, 3, 2), Resample(1, 9, coordinate="align_corners"), LAST),
+    _along("depths", (2, 3, 5, 7, 11), Resample(2, 8)),
+    _along("region", (1, 2, 3, 10), _REGION),
+    _along("region-nearest", (2, 13, 3, 10), replace(_REGION, mode="nearest"), LAST),
+    _along("region-flipped", (1, 2, 3, 10), replace(_REGION, region=(0.9, 0.1))),
+    _along("resample-f16", (2, 3, 17, 40), _SMALLER, dtype=F16),
+    _along("resample-bf16", (2, 70, 17, 3), _SMALLER, LAST, BF16),
+    _along("resample-nothing", (2, 0, 17, 3), _SMALLER),
+)
+
 CASES = (
     _case("nearest", _SMALL, _to(2, 5, 6, 8, mode="nearest")),
     _case("linear", _SMALL, _to(2, 5, 6, 8)),
@@ -65,4 +92,5 @@ CASES = (
     _case("f16", (2, 19, 4, 4), _to(2, 19, 8, 8), dtype=F16),
     _case("bf16", (2, 19, 4, 5), _to(2, 19, 8, 37), dtype=BF16),
     _case("epilogue", (2, 19, 4, 4), _FUSED, Operand((19, 1, 1), constant=True)),
+    *_RESAMPLED,
 )

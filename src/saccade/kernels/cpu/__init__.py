@@ -68,6 +68,17 @@ CPU_KERNELS: tuple[Listed, ...] = (
         "conv_transpose2d.direct", ("ConvTranspose2d",),
         "conv_transpose2d.direct", "CONV_TRANSPOSE2D_DIRECT",
     ),
+    Listed(
+        "conv2d.direct_computed", ("Conv2d",), "conv2d.direct_computed", "CONV2D_DIRECT_COMPUTED"
+    ),
+    Listed(
+        "conv2d.depthwise_computed", ("Conv2d",),
+        "conv2d.depthwise_computed", "CONV2D_DEPTHWISE_COMPUTED",
+    ),
+    Listed(
+        "conv_transpose2d.direct_computed", ("ConvTranspose2d",),
+        "conv_transpose2d.direct_computed", "CONV_TRANSPOSE2D_DIRECT_COMPUTED",
+    ),
     Listed("deform.forward", ("DeformConv",), "deform.forward", "DEFORM_CONV2D"),
     Listed(
         "deform.gradient", ("DeformConvGradient",),
@@ -76,7 +87,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
     Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),
-    Listed("movement.copy", ("Move",), "movement.copy", "COPY"),
+    Listed("movement.copy", ("Move", "BitCast"), "movement.copy", "COPY"),
     Listed("pool.direct", ("Pool2d",), "pool.direct", "POOL"),
     Listed("reduce.direct", ("Reduce",), "reduce.direct", "REDUCE"),
     Listed("reduce.norm", ("VectorNorm",), "reduce.direct", "NORM"),
@@ -87,6 +98,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("movement.scatter", ("ScatterRows",), "movement.scatter", "SCATTER"),
     Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
     Listed("resize.rows", ("Resize",), "resize.rows", "RESIZE_ROWS"),
+    Listed("resize.resample", ("Resample",), "resize.resample", "RESIZE_RESAMPLE"),
     Listed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX"),
     Listed("normalize.layer", ("LayerNorm",), "normalize.mean_variance", "LAYER_NORM"),
     Listed("normalize.group", ("GroupNorm",), "normalize.mean_variance", "GROUP_NORM"),

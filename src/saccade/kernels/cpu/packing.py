@@ -14,32 +14,26 @@ from typing import Any
 import numpy as np
 
 from saccade.ir import Array
-from saccade.kernels.cpu.conv2d.pack_depthwise import (
-    depthwise_panels,
-    pack_depthwise,
-    pack_few_outputs,
-)
+from saccade.kernels.cpu.conv2d.pack_depthwise import pack_depthwise, pack_few_outputs
 from saccade.kernels.cpu.conv2d.pack_direct import (
-    conv_panels,
-    matrix_panels,
     pack_channels,
     pack_conv_weights,
     pack_matrix,
     pack_pairs_of_taps,
     pack_parts_of_channels,
     pack_transposed,
-    parts_of_channels_panels,
-    transposed_panels,
     zeros,
 )
-from saccade.kernels.cpu.conv2d.pack_lattice import lattice_panels, pack_lattice
+from saccade.kernels.cpu.conv2d.pack_lattice import pack_lattice
 from saccade.kernels.cpu.conv2d.pack_regions import pack_regions
-from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd, winograd_panels
-from saccade.kernels.cpu.excite.pack_gates import gates_panels, pack_gates
+from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd
+from saccade.kernels.cpu.excite.pack_gates import pack_gates
 from saccade.kernels.cpu.movement.pack_element import one_element
+from saccade.kernels.cpu.pack.pack_tables import PANELS, panel_beside, panel_lanes
 from saccade.kernels.cpu.pack.panels_config import Panels
 from saccade.kernels.cpu.recurrent.pack_recurrent import pack_recurrent
 from saccade.kernels.cpu.resize.pack_axes import axis_indices, axis_weights
+from saccade.kernels.cpu.resize.pack_resample import resample_spans, resample_weights
 
 __all__ = ["FUNCTIONS", "PANELS", "panels_of"]
 
@@ -61,20 +55,11 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_transposed": pack_transposed,
         "pack_lattice": pack_lattice,
         "pack_winograd": pack_winograd,
+        "panel_beside": panel_beside,
+        "panel_lanes": panel_lanes,
+        "resample_spans": resample_spans,
+        "resample_weights": resample_weights,
         "zeros": zeros,
-    }
-)
-
-PANELS: Mapping[str, Callable[..., tuple[Panels, ...]]] = MappingProxyType(
-    {
-        "pack_conv_weights": conv_panels,
-        "pack_depthwise": depthwise_panels,
-        "pack_gates": gates_panels,
-        "pack_lattice": lattice_panels,
-        "pack_matrix": matrix_panels,
-        "pack_parts_of_channels": parts_of_channels_panels,
-        "pack_transposed": transposed_panels,
-        "pack_winograd": winograd_panels,
     }
 )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir.expr import IDENTITY, Expr, parse, subtrees
@@ -85,11 +86,14 @@ def epilogue_of(
     return BlockEpilogue((str(expr), *words), operands, integers)
 
 
+# Few codes serve all the steps of all sizes, and every plan asks about them.
+@lru_cache(maxsize=1024)
 def pointers_of(code: EpilogueCode) -> tuple[tuple[str, str], ...]:
     """Name and element type of the operands, for `Entry.extra_pointers`."""
     return tuple((f"e{i}", word.split()[0]) for i, word in enumerate(code[1:], 1))
 
 
+@lru_cache(maxsize=1024)
 def integers_of(code: EpilogueCode) -> tuple[str, ...]:
     """Names of the strides, for `Entry.extra_integers`."""
     return tuple(

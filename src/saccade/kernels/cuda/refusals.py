@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, Expr
 from saccade.kernels.base import View
 from saccade.kernels.cuda.base import FLOATS, CudaCall
 
-__all__ = ["refuse_epilogue", "refuse_extents", "refuse_places", "refuse_repeats"]
+__all__ = [
+    "refuse_epilogue",
+    "refuse_extents",
+    "refuse_gaps",
+    "refuse_narrow",
+    "refuse_places",
+    "refuse_repeats",
+]
 
 _OFFSETS = 1 << 31  # elements that offsets of 32 bits reach
 
@@ -19,6 +28,11 @@ def refuse_extents(call: CudaCall) -> str | None:
     return None
 
 
+def refuse_gaps(views: Iterable[View]) -> str | None:
+    """Views whose elements do not follow each other in the order of their indices."""
+    return None if all(view.row_major for view in views) else "not row-major, or with gaps"
+
+
 def refuse_repeats(view: View) -> str | None:
     """A result some of whose elements share memory."""
     if view.size and any(
@@ -26,6 +40,11 @@ def refuse_repeats(view: View) -> str | None:
     ):
         return "a result that repeats elements"
     return None
+
+
+def refuse_narrow(views: Iterable[View]) -> str | None:
+    """Elements of at most 8 bits that NumPy does not have: none is converted on GPUs."""
+    return next((f"elements of type {v.dtype.value}" for v in views if v.dtype.is_narrow), None)
 
 
 def refuse_places(call: CudaCall) -> str | None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from saccade.ir import DType
+
 __all__ = ["BFLOAT", "ELEMENTS", "I1", "I8", "I16", "I32", "I64", "POINTER", "Splat", "ir"]
 
 I64 = ir.IntType(64)
@@ -28,6 +30,7 @@ ELEMENTS: dict[str, Any] = {
     "uint16": I16,
     "uint32": I32,
     "bool": I8,
+    **{dtype.value: I8 for dtype in DType if dtype.is_narrow},
 }
 """What lies in memory, by the name of the element."""
 

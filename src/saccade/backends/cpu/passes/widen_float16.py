@@ -4,6 +4,7 @@
     %w: float16 (constant) ->  %w: float32
     %y: float16 = f(…)     ->  %y: float32 = f(…), not rounded
     cast between the two   ->  its operand
+    BitCast(%x)            ->  BitCast($0 over (%x) as float16), and the same behind it
     float16 (output)       ->  %out.float16 = $0 over (%y)
 
 First of all passes, so that those that follow see one type. Must not touch: the element types of
@@ -43,6 +44,7 @@ class _Widening:
         self._wide: dict[Value, Value] = {}
         self._nodes: list[Node] = []
         self._constants: dict[Value, Array] = {}
+        self._stored: set[Value] = set()  # float16 that is there as it was
 
     def graph(self) -> Graph:
         self._inputs()
@@ -59,21 +61,44 @@ class _Widening:
     def _inputs(self) -> None:
         for value in self._old.inputs:
             if value.dtype is _HALF:
+                self._stored.add(value)
                 self._wide[value] = self._cast(value, _WIDE, f"{value.name}.float32")
 
     def _node(self, node: Node) -> None:
         if _is_cast(node):
             self._wide[node.output] = self._now(node.inputs[0])
             return
+        if node.op.bitwise:
+            self._bits(node)
+            return
         inputs = tuple(map(self._now, node.inputs))
         outputs = tuple(map(self._retyped, node.outputs))
         self._nodes.append(Node(_widened(node.op), inputs, outputs, node.name))
+
+    def _bits(self, node: Node) -> None:
+        """A node that sees how float16 is stored: operands are narrowed, results widened."""
+        inputs = tuple(map(self._half, node.inputs))
+        self._nodes.append(Node(node.op, inputs, node.outputs, node.name))
+        for value in node.outputs:
+            if value.dtype is _HALF:
+                self._stored.add(value)
+                self._wide[value] = self._cast(value, _WIDE, f"{value.name}.float32")
+
+    def _half(self, value: Value) -> Value:
+        """The value as its bits are read."""
+        if value in self._stored:
+            return value
+        if value.dtype is not _HALF:
+            return self._now(value)
+        return self._cast(self._now(value), _HALF, f"{value.name}.float16")
 
     def _outputs(self) -> Iterator[Value]:
         names = self._old.output_names or [value.name for value in self._old.outputs]
         for value, name in zip(self._old.outputs, names, strict=True):
             if value.dtype is not _HALF:
                 yield self._now(value)
+            elif value in self._stored:
+                yield value
             elif value in self._old.constants:
                 same = value.name == f"{name}.float16"  # whose float32 twin nobody reads
                 narrow = value if same else self._value(f"{name}.float16", _HALF, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from math import prod
 from threading import main_thread
@@ -14,15 +14,18 @@ from weakref import ReferenceType, WeakSet, finalize
 
 import numpy as np
 
-from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
-from saccade.backends.cpu.runtime.driver import JOB_WORDS, nanoseconds_per_tick
+from saccade.backends.cpu.runtime.driver import driver
 from saccade.backends.cpu.runtime.image import Linked
 from saccade.backends.cpu.runtime.results import Results
-from saccade.backends.cpu.runtime.tables import Host, Native, ProgramTables
+from saccade.backends.cpu.runtime.run_state import NativeJob, RunState, Segment
+from saccade.backends.cpu.runtime.stopwatch import Stopwatch
+from saccade.backends.cpu.runtime.tables import Host, ProgramTables
 from saccade.backends.cpu.runtime.team import Inline, Team, shared_team
 from saccade.backends.cpu.runtime.workspace import MemoryBlock, Workspaces
+from saccade.backends.element_types import bring_types
 from saccade.backends.lengths import cut_outputs
 from saccade.errors import OutOfBoundsError, OutOfMemoryError
+from saccade.held import holding
 from saccade.locks import cached_property, forkless
 
 if TYPE_CHECKING:
@@ -32,10 +35,7 @@ if TYPE_CHECKING:
     from saccade.profile.types import Facts
     from saccade.program import DeviceBuffer
 
-__all__ = ["CpuProgram", "Stopwatch"]
-
-PAGE = 4096
-"""Bytes."""
+__all__ = ["CpuProgram"]
 
 _arenas = Workspaces(keep=1 << 60, reserve=4)
 """Of runs in flight: programs share them, so that a new size finds pages that are there."""
@@ -83,114 +83,6 @@ def expect_runs(needs: Iterable[Needs]) -> None:
         _release()
 
 
-class _Segment:
-    """A run of native steps as the driver reads it, the same for every run."""
-
-    def __init__(self, native: Native, tables: ProgramTables, addresses: Mapping[str, int]) -> None:
-        self.count = len(native.phases)
-        self._arguments = np.array(native.arguments, np.int64)  # a copy is aligned
-        used = [addresses[code.symbol] for code in tables.codes]
-        self.table = np.empty((self.count, 2), np.int64)
-        self.table[:, 0] = np.array(used, np.int64)[native.phases[:, 0]]
-        self.table[:, 1] = self._arguments.ctypes.data + 8 * native.phases[:, 1]
-        self.codes = [tables.codes[i] for i in sorted(set(native.phases[:, 0].tolist()))]
-
-
-class _NativeJob:
-    """One segment within one run state."""
-
-    def __init__(self, segment: _Segment, threads: int, bases: Array, fault: Array) -> None:
-        self.count = segment.count
-        self.counters = np.zeros(segment.count * threads * COUNTER_WORDS, np.int64)
-        self.words = np.zeros(JOB_WORDS, np.int64)
-        self.words[:4] = (
-            segment.table.ctypes.data,
-            segment.count,
-            bases.ctypes.data,
-            self.counters.ctypes.data,
-        )
-        self.words[6] = fault.ctypes.data
-        self.address = self.words.ctypes.data
-
-
-class _RunState:
-    """Bases and counters of one run in flight, and outputs of unknown length."""
-
-    def __init__(
-        self, tables: ProgramTables, constants: Sequence[Array], segments: Sequence[_Segment | Host]
-    ) -> None:
-        self.bases = np.zeros(tables.constant_base + len(constants), np.int64)
-        self.bases[tables.constant_base :] = [c.ctypes.data for c in constants]
-        self.fault = np.zeros(8, np.int64)
-        # Memory for the most that there could be; the caller gets a copy of what there is.
-        self.full_outputs = {
-            i: np.empty(*tables.outputs[i]) for i in {cut[0] for cut in tables.cuts}
-        }
-        self.jobs = [
-            None if isinstance(s, Host) else _NativeJob(s, tables.threads, self.bases, self.fault)
-            for s in segments
-        ]
-
-
-class Stopwatch:
-    """A run state of its own whose runs are clocked, step by step.
-
-    Attributes:
-        phases: What is clocked: every native phase in order, with its step.
-        fresh: For each, whether the run enters the program there: at its start, after host steps.
-    """
-
-    def __init__(
-        self,
-        program: CpuProgram,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array] | None = None,
-        memory: Array | None = None,
-    ) -> None:
-        tables, native = program.tables, program._native()
-        self._program, self._inputs = program, tuple(inputs)
-        fresh = (np.empty(shape, dtype) for shape, dtype in tables.outputs)
-        self._outputs = tuple(fresh if outputs is None else outputs)
-        self._state = _RunState(tables, program._constants, program._segments)
-        size = tables.arena_bytes + PAGE
-        self._memory = np.empty(size, np.uint8) if memory is None else memory[:size]
-        start = -self._memory.ctypes.data % 64
-        self._arena = self._memory[start : start + tables.arena_bytes]
-        steps = (step for step in program.plan.steps if step.kernel is not None)
-        self.phases = [(step, phase) for step in steps for phase in step.phases]
-        self.fresh = [i == 0 for segment in native for i in range(segment.count)]
-        # A segment without phases leaves its clock alone.
-        self._clocks = [np.zeros((max(s.count, 1), tables.threads, 2), np.int64) for s in native]
-        jobs = (job for job in self._state.jobs if job is not None)
-        for job, clock in zip(jobs, self._clocks, strict=True):
-            job.words[7] = clock.ctypes.data
-
-    def runs(self, count: int, *, warm: bool = True) -> Array:
-        """Nanoseconds of `count` runs, after one that is not counted if `warm`.
-
-        Returns:
-            [count, phases, threads, (start, end)].
-        """
-        threads = self._program.tables.threads
-        readings = np.zeros((count + warm, len(self.phases), threads, 2))
-        with ExitStack() as stack:
-            team: Team = self._program._inline
-            if threads > 1:
-                # Not alone beside a busy team: the clock has a column for every thread.
-                shared = shared_team(threads)
-                stack.enter_context(shared.lock)
-                team = shared
-            for reading in readings:
-                self._program._run_state(
-                    self._state, self._arena, self._inputs, self._outputs, team
-                )
-                at = 0
-                for clock, segment in zip(self._clocks, self._program._native(), strict=True):
-                    reading[at : at + segment.count] = clock[: segment.count]
-                    at += segment.count
-        return readings[int(warm) :] * nanoseconds_per_tick()
-
-
 class CpuProgram:
     """A plan ready to run; may be called from several threads at once.
 
@@ -210,16 +102,17 @@ class CpuProgram:
         plan: Callable[[], Plan],
         bodies: Mapping[int, Sequence[CpuProgram]] = MappingProxyType({}),
     ) -> None:
+        bring_types(dtype for _, dtype in tables.outputs)
         self.tables = tables
         self._bodies = bodies
         self._constants = tuple(constants)
         self._linked = linked
         self._get_plan = plan
         self._segments = [
-            s if isinstance(s, Host) else _Segment(s, tables, linked.addresses)
+            s if isinstance(s, Host) else Segment(s, tables, linked.addresses)
             for s in tables.segments
         ]
-        self._idle: list[_RunState] = []
+        self._idle: list[RunState] = []
         self._later: list[Callable[[CpuProgram], None]] = []
         self.has_run = False
         self._inline = Inline()
@@ -265,7 +158,7 @@ class CpuProgram:
             raise self._out_of_memory() from error
 
     def _run(
-        self, state: _RunState, block: MemoryBlock, inputs: Sequence[Array], team: Team | None
+        self, state: RunState, block: MemoryBlock, inputs: Sequence[Array], team: Team | None
     ) -> tuple[Array, ...]:
         tables = self.tables
         outputs = tuple(
@@ -277,7 +170,21 @@ class CpuProgram:
 
     def _run_state(
         self,
-        state: _RunState,
+        state: RunState,
+        arena: Array,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        team: Team | None,
+    ) -> None:
+        if len(self._segments) == len(self._native()):
+            self._run_segments(state, arena, inputs, outputs, team)
+            return
+        with holding():
+            self._run_segments(state, arena, inputs, outputs, team)
+
+    def _run_segments(
+        self,
+        state: RunState,
         arena: Array,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
@@ -288,20 +195,21 @@ class CpuProgram:
         for job, segment in zip(state.jobs, self._segments, strict=True):
             if job is None or isinstance(segment, Host):
                 assert isinstance(segment, Host)
-                self._run_hosts(segment, (*arrays, *self._constants), team)
+                memory = (*arrays, *self._constants)
+                self._run_hosts(segment, memory, state.host_clock, team)
             elif job.count:
                 job.counters.fill(0)
                 self._run_job(job, team)
                 if state.fault[0]:
                     self._raise_fault(state, segment)
 
-    def _take_state(self) -> _RunState:
+    def _take_state(self) -> RunState:
         try:
             return self._idle.pop()
         except IndexError:
-            return _RunState(self.tables, self._constants, self._segments)
+            return RunState(self.tables, self._constants, self._segments)
 
-    def _run_job(self, job: _NativeJob, given: Team | None) -> None:
+    def _run_job(self, job: NativeJob, given: Team | None) -> None:
         if given is not None:
             given.run(job)
             return
@@ -314,14 +222,20 @@ class CpuProgram:
         with team.lock:
             team.run(job)
 
-    def _run_hosts(self, host: Host, memory: Sequence[Array], team: Team | None) -> None:
+    def _run_hosts(
+        self, host: Host, memory: Sequence[Array], clock: Array | None, team: Team | None
+    ) -> None:
         with forkless:
             from saccade.backends.host import run_host_step  # noqa: PLC0415 - few programs have any
 
-        for number in range(host.first, host.end):
-            bodies = self._bodies.get(number, ())
-            turns = [partial(body.turn, team=team) for body in bodies]
-            run_host_step(self.plan.steps[number], memory, turns)
+        for i in range(host.first, host.end):
+            turns = [partial(body.turn, team=team) for body in self._bodies.get(i, ())]
+            if clock is None:
+                run_host_step(self.plan.steps[i], memory, turns)
+                continue
+            clock[i, 0] = driver().clock()
+            run_host_step(self.plan.steps[i], memory, turns)
+            clock[i, 1] = driver().clock()
 
     def turn(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
         """One run as a body, of inputs as they lie in the memory of the program around it."""
@@ -336,7 +250,7 @@ class CpuProgram:
         outputs = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.tables.outputs)
         return OutOfMemoryError.of(self.tables.arena_bytes, sum(outputs))
 
-    def _raise_fault(self, state: _RunState, segment: _Segment) -> None:
+    def _raise_fault(self, state: RunState, segment: Segment) -> None:
         access, offset, length = (int(v) for v in state.fault[:3])
         state.fault[:] = 0
         names = {name for code in segment.codes for name in code.accesses[access - 1 : access]}
@@ -347,14 +261,12 @@ class CpuProgram:
 
     def profile(
         self, inputs: Sequence[DeviceBuffer], repeat: int
-    ) -> list[tuple[Step, Phase, Array]]:
+    ) -> list[tuple[Step, Phase | None, Array]]:
         """Clock readings in nanoseconds: for each phase in order, [repeat, threads, (start, end)].
 
-        Host steps are not in the list.
+        A host step is one without a phase, on the caller's thread.
         """
-        watch = self.stopwatch(cast("Sequence[Array]", inputs))
-        readings = watch.runs(repeat)
-        return [(step, phase, readings[:, i]) for i, (step, phase) in enumerate(watch.phases)]
+        return self.stopwatch(cast("Sequence[Array]", inputs)).readings(repeat)
 
     def stopwatch(
         self,
@@ -368,7 +280,10 @@ class CpuProgram:
             OutOfMemoryError: If the system does not give what it needs.
         """
         try:
-            return Stopwatch(self, inputs, outputs, memory)
+            state = RunState(self.tables, self._constants, self._segments)
+            return Stopwatch(
+                self.tables, self.plan, state, self._run_state, inputs, outputs, memory
+            )
         except MemoryError as error:
             raise self._out_of_memory() from error
 
@@ -394,5 +309,5 @@ class CpuProgram:
         """Addresses of the code and the arguments of every native phase, in order."""
         return [(code, block) for s in self._native() for code, block in s.table.tolist()]
 
-    def _native(self) -> list[_Segment]:
-        return [s for s in self._segments if isinstance(s, _Segment)]
+    def _native(self) -> list[Segment]:
+        return [s for s in self._segments if isinstance(s, Segment)]

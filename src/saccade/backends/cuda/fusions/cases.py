@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import inf, prod
 from types import MappingProxyType
 
 from saccade.backends.cuda.fusions.attention import Attention
+from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
 from saccade.ir import DType
+from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
+    LAST,
+    NORMAL,
+    ROWS,
     WHOLE,
     Case,
     CaseStorage,
@@ -18,7 +23,7 @@ from saccade.kernels.cases.base import (
     Result,
     Whole,
 )
-from saccade.opdefs import MatMul
+from saccade.opdefs import Conv2d, MatMul
 
 __all__ = ["CASES"]
 
@@ -90,7 +95,48 @@ _PRODUCTS = (
     Case("wraps", MatMul(), _WRAPPING, terms=0),
 )
 
+_SAME = (1, 1, 1, 1)
+_ADDED = parse("relu(add(add($0, $1), $2))")
+
+
+def _sum(
+    name: str, first: Conv2d, stride: tuple[int, int], *shapes: _Shape, whole: bool = False
+) -> Case:
+    """Two convolutions of `shapes`: x, w, x2, w2, operands of the epilogue."""
+    weights, values = (1, 3), WHOLE if whole else NORMAL
+    operands = tuple(
+        Operand(
+            shape, constant=i in weights, values=values,
+            storage=LAST if len(shape) == 4 and i not in weights else ROWS,
+        )
+        for i, shape in enumerate(shapes)
+    )  # fmt: skip
+    terms = 0 if whole else prod(shapes[1][1:]) + shapes[3][1]
+    return Case(name, Conv2dSum(first, Conv2d(stride=stride)), operands, (Result(LAST),), terms)
+
+
+_SUMS = (
+    _sum(
+        "shortcut", Conv2d(), (2, 2), (2, 64, 7, 9), (96, 64, 1, 1), (2, 48, 13, 17), (96, 48, 1, 1)
+    ),
+    _sum(
+        "branch", Conv2d(padding=_SAME, epilogue=_ADDED), (1, 1), (3, 72, 11, 5), (40, 72, 3, 3),
+        (3, 136, 11, 5), (40, 136, 1, 1), (40, 1, 1), (3, 40, 11, 5),
+    ),
+    _sum(
+        "strides", Conv2d(stride=(2, 1), padding=(1, 0, 0, 2), dilation=(1, 2)), (3, 2),
+        (2, 40, 10, 12), (136, 40, 3, 3), (2, 200, 13, 20), (136, 200, 1, 1),
+    ),
+    _sum(
+        "few-channels", Conv2d(), (1, 1), (2, 8, 3, 5), (8, 8, 1, 1), (2, 16, 3, 5), (8, 16, 1, 1)
+    ),
+    _sum(
+        "many-pixels", Conv2d(), (1, 1), (5, 64, 33, 31), (264, 64, 1, 1), (5, 64, 33, 31),
+        (264, 64, 1, 1), whole=True,
+    ),
+)  # fmt: skip
+
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
-    {"attention": _ATTENTIONS, "matmul": _PRODUCTS}
+    {"attention": _ATTENTIONS, "conv2d": _SUMS, "matmul": _PRODUCTS}
 )
 """For each family."""

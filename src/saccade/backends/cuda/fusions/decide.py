@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cuda.fusions.fuse_attention import fuse_attention
+from saccade.backends.cuda.fusions.sum_convs import sum_pairs
 from saccade.ir import Graph
 from saccade.layout import Pairs, Shapes, Taken
 
@@ -24,6 +25,6 @@ class CudaFusions:
         return fuse_attention(graph, shapes, taken)
 
     def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
-        """None."""
-        del graph, shapes, tuned
-        return Pairs()
+        """What may become a `Conv2dSum`, at any size."""
+        del shapes, tuned
+        return sum_pairs(graph)

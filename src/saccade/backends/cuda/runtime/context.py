@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ class DeviceContext:
         self.arenas = Arenas(driver, self.secure)
         self.constants = Constants(driver, self.secure, self._upload_now)
         self._buffers = Buffers(driver, self.secure)
-        self._functions: dict[str, int] = {}
+        self._functions: dict[tuple[str, int, bytes], int] = {}
         self._stagings: list[Staging] = []
         self._streams: list[int] = []
         self._thread, self._threads = threading.local(), count()
@@ -112,7 +111,8 @@ class DeviceContext:
             DeviceError: If it is for another GPU.
         """
         # Shared memory counts, too: the driver is told its size as the function is loaded.
-        key = f"{cubin.symbol} {cubin.shared} {sha256(cubin.code).hexdigest()}"
+        # Python keeps the hash of bytes, so that a new size need not read its code again.
+        key = cubin.symbol, cubin.shared, cubin.code
         found = self._functions.get(key)
         if found is None:
             found = self.driver.load(cubin.code, cubin.symbol, cubin.shared)

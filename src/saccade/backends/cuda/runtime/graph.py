@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,20 +140,34 @@ def check_arguments(code: PhaseCode) -> PhaseCode:
     Raises:
         LaunchError: If they are not.
     """
-    integers, names = code.phase.integers, code.cubin.parameters
-    described = {name for one in code.cubin.descriptors for name in one.integers}
-    # Integers that only tensor maps have are no parameters of the code.
-    taken = [name for name in integers if name in names or name not in described]
-    given = (*(argument.name for argument in code.phase.arguments), *taken)
-    if sorted(given) != sorted(names):
+    integers, cubin = code.phase.integers, code.cubin
+    arguments = tuple(name for name, _, _ in code.phase.arguments)
+    given = _given(arguments, tuple(integers), cubin.parameters, cubin.descriptors)
+    if given is not None:
         raise LaunchError(
-            f"{code.cubin.symbol} takes {', '.join(names)}, given are {', '.join(given)}"
+            f"{cubin.symbol} takes {', '.join(cubin.parameters)}, given are {', '.join(given)}"
         )
     for name, value in integers.items():
         # The code reads 32 bits: what is above would be cut off in silence.
         if not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
-            raise LaunchError(f"{code.cubin.symbol}: {name}={value} is no integer of 32 bits")
+            raise LaunchError(f"{cubin.symbol}: {name}={value} is no integer of 32 bits")
     return code
+
+
+# A layer's launch has the same names at every size.
+@lru_cache(maxsize=4096)
+def _given(
+    arguments: tuple[str, ...],
+    integers: tuple[str, ...],
+    parameters: tuple[str, ...],
+    descriptors: tuple[Descriptor, ...],
+) -> tuple[str, ...] | None:
+    """What is given where that is not what the code takes, else None."""
+    described = {name for one in descriptors for name in one.integers}
+    # Integers that only tensor maps have are no parameters of the code.
+    taken = [name for name in integers if name in parameters or name not in described]
+    given = (*arguments, *taken)
+    return given if sorted(given) != sorted(parameters) else None
 
 
 def _words(cubin: Cubin) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from saccade.frontend.onnx.call import Importer
 from saccade.frontend.onnx.importers import (
+    bits,
     convolution,
     deform,
     einsum,
@@ -21,7 +22,9 @@ from saccade.frontend.onnx.importers import (
     scatter,
     selection,
     shape,
+    transforms,
 )
+from saccade.frontend.onnx.importers.contrib import ADDED, OTHER_DOMAINS
 from saccade.frontend.onnx.importers.pointwise import POINTWISE
 from saccade.frontend.onnx.importers.sequences import SEQUENCES
 from saccade.frontend.onnx.importers.shape import with_contents
@@ -31,11 +34,13 @@ __all__ = ["IMPORTERS"]
 _DEFAULT: dict[str, Importer] = {
     **POINTWISE,
     **reduction.REDUCTIONS,
+    **ADDED,
     **SEQUENCES,
     "ArgMax": reduction.import_arg_max,
     "ArgMin": reduction.import_arg_min,
     "AveragePool": pooling.import_average_pool,
     "BatchNormalization": normalization.import_batch_normalization,
+    "BitCast": bits.import_bit_cast,
     "Col2Im": scatter.import_col2im,
     "Compress": ranking.import_compress,
     "Concat": with_contents("Concat", movement.import_concat),
@@ -46,9 +51,11 @@ _DEFAULT: dict[str, Importer] = {
     "ConvTranspose": convolution.import_conv_transpose,
     "CumProd": reduction.import_cumprod,
     "CumSum": reduction.import_cumsum,
+    "DFT": transforms.import_dft,
     "DeformConv": deform.import_deform_conv,
     "DepthToSpace": movement.import_depth_to_space,
     "DequantizeLinear": quantisation.import_dequantize_linear,
+    "Det": matrix.import_det,
     "Einsum": einsum.import_einsum,
     "Expand": with_contents("Expand", movement.import_expand),
     "EyeLike": selection.import_eye_like,
@@ -67,7 +74,6 @@ _DEFAULT: dict[str, Importer] = {
     "IsInf": selection.import_is_inf,
     "LRN": normalization.import_lrn,
     "LSTM": recurrent.import_lstm,
-    "LayerNormalization": normalization.import_layer_normalization,
     "LogSoftmax": reduction.import_log_softmax,
     "LpNormalization": normalization.import_lp_normalization,
     "LpPool": pooling.import_lp_pool,
@@ -76,6 +82,7 @@ _DEFAULT: dict[str, Importer] = {
     "MaxPool": pooling.import_max_pool,
     "MaxRoiPool": pooling.import_max_roi_pool,
     "MaxUnpool": scatter.import_max_unpool,
+    "MelWeightMatrix": transforms.import_mel_weight_matrix,
     "NonMaxSuppression": regions.import_non_max_suppression,
     "NonZero": ranking.import_non_zero,
     "OneHot": selection.import_one_hot,
@@ -92,6 +99,7 @@ _DEFAULT: dict[str, Importer] = {
     "Resize": resize.import_resize,
     "ReverseSequence": selection.import_reverse_sequence,
     "RoiAlign": regions.import_roi_align,
+    "STFT": transforms.import_stft,
     "Scatter": scatter.import_scatter_elements,
     "ScatterElements": scatter.import_scatter_elements,
     "ScatterND": scatter.import_scatter_nd,
@@ -114,5 +122,6 @@ _DEFAULT: dict[str, Importer] = {
 
 IMPORTERS: dict[tuple[str, str], Importer] = {
     **{("", name): importer for name, importer in _DEFAULT.items()},
+    **OTHER_DOMAINS,
 }
 """Importers by domain and operator; ONNX's own domain is the empty one."""

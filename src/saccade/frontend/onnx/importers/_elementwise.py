@@ -14,17 +14,26 @@ from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, check_count
 from saccade.frontend.onnx.symbolic_arithmetic import on_elements
 from saccade.ir import DType, Expr, Value
-from saccade.ir.expr import IDENTITY, arg, const
+from saccade.ir.expr import IDENTITY, apply, arg, const
 from saccade.opdefs import Pointwise
 
-__all__ = ["ONNX_DTYPES", "cast_to", "common", "pointwise", "with_symbols"]
+__all__ = [
+    "LARGEST", "ONNX_DTYPES", "cast_to", "common", "pointwise", "saturated", "with_symbols",
+]  # fmt: skip
 
 ONNX_DTYPES = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
     7: DType.I64, 9: DType.BOOL, 10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64,
-    16: DType.BF16,
+    16: DType.BF16, 17: DType.F8E4M3FN, 18: DType.F8E4M3FNUZ, 19: DType.F8E5M2,
+    20: DType.F8E5M2FNUZ, 21: DType.U4, 22: DType.I4, 23: DType.F4E2M1, 24: DType.F8E8M0,
+    25: DType.U2, 26: DType.I2,
 }  # fmt: skip
 """`onnx.TensorProto` element types."""
+LARGEST = {
+    DType.F8E4M3FN: 448.0, DType.F8E4M3FNUZ: 240.0, DType.F8E5M2: 57344.0,
+    DType.F8E5M2FNUZ: 57344.0,
+}  # fmt: skip
+"""The largest numbers of the types that casts may saturate at, with fractions."""
 # Literals are float64, which holds every integer up to here.
 _EXACT = 2**53
 _COMPARISONS = frozenset(
@@ -86,6 +95,11 @@ def cast_to(call: OnnxNode, value: Value, dtype: DType) -> Value:
     if value.dtype is dtype:
         return value
     return call.emit(Pointwise(expr=IDENTITY, dtype=dtype), value)
+
+
+def saturated(x: Expr, dtype: DType) -> Expr:
+    """A number within what a type of `LARGEST` has: what is no number stays none."""
+    return apply("clip", x, const(-LARGEST[dtype]), const(LARGEST[dtype]))
 
 
 def with_symbols(importer: Importer) -> Importer:

@@ -12,7 +12,7 @@ from functools import partial, reduce
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode
-from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
+from saccade.frontend.onnx.importers._elementwise import LARGEST, cast_to, pointwise, saturated
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Array, Dim, DType, Expr, Value
@@ -20,14 +20,17 @@ from saccade.ir.expr import apply, const
 from saccade.opdefs import Gather
 
 __all__ = [
-    "EXACT", "along", "centred", "dequantised", "largest", "parts_of", "quantised", "rescaled",
-    "summed",
+    "EXACT", "FRACTIONS", "along", "centred", "dequantised", "largest", "parts_of", "quantised",
+    "rescaled", "summed",
 ]  # fmt: skip
 
 _RANGES = {
     DType.U8: (0, 255), DType.I8: (-128, 127), DType.U16: (0, 65535), DType.I16: (-32768, 32767),
+    DType.U4: (0, 15), DType.I4: (-8, 7), DType.U2: (0, 3), DType.I2: (-2, 1),
 }  # fmt: skip
 """What is quantised to, and from, and its least and largest number."""
+FRACTIONS = frozenset({*LARGEST, DType.F4E2M1})
+"""What has no integers alone: quotients are rounded to its numbers."""
 EXACT = 2**24
 """All integers up to here are float32 numbers, and so are all sums that stay below it."""
 _LARGE = "sums of integers over very many taps of a channel"
@@ -72,7 +75,15 @@ def along(
     return call.emit(Gather(axis=axis), parameter, places)
 
 
-def quantised(call: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
+def quantised(
+    call: OnnxNode,
+    x: Value,
+    scale: Value,
+    zero: Value | None,
+    dtype: DType,
+    *,
+    saturate: bool = True,
+) -> Value:
     """`saturate(round(x / scale) + zero)`; halves are rounded to even numbers.
 
     Args:
@@ -80,9 +91,22 @@ def quantised(call: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype:
         x: Numbers.
         scale: As `along` gives it.
         zero: The same; no zero point is 0.
-        dtype: Of the result.
+        dtype: Of the result. Those with fractions round once, after the zero point was added.
+        saturate: Whether floats of 8 bits keep to the numbers that they have.
     """
     operands = [cast_to(call, v, DType.F32) for v in (x, scale)]
+    if dtype in FRACTIONS:
+
+        def number(v: Expr, s: Expr, *zeros: Expr) -> Expr:
+            found = apply("div", v, s)
+            for point in zeros:
+                # Also of -0 and 0, which is 0: passes take an addition of 0 for none.
+                is_zero = apply("equal", found, const(0))
+                found = apply("where", is_zero, point, apply("add", found, point))
+            return saturated(found, dtype) if saturate and dtype in LARGEST else found
+
+        zeros = [] if zero is None else [cast_to(call, zero, DType.F32)]
+        return pointwise(call, number, [*operands, *zeros], dtype)
     return _stored(call, lambda v, s: apply("div", v, s), operands, zero, dtype)
 
 

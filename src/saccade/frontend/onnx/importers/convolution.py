@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose, of images and of sequences (as images of one row)."""
+"""Conv and ConvTranspose, of images, of sequences (as images of one row), and of volumes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._volumes import convolve_volume, convolve_volume_transposed
 from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import crop, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
@@ -43,16 +44,19 @@ def convolved(
     sequence = x.rank == 3
     if sequence:
         x, w, window = _as_row(call, x), _as_row(call, w), window.as_row()
-    elif x.rank != 4:
+    elif x.rank not in (4, 5):
         raise Refusal(f"convolution over {x.rank - 2} axes")
-    x, padding = _padded(call, x, window)
+    # Of images and volumes alike the last two axes are rows and columns.
     conv = Conv2d(
-        stride=(window.stride[0], window.stride[1]),
-        padding=padding,
-        dilation=(window.dilation[0], window.dilation[1]),
+        stride=(window.stride[-2], window.stride[-1]),
+        dilation=(window.dilation[-2], window.dilation[-1]),
         groups=groups,
         integral=integral,
     )
+    if x.rank == 5:
+        return convolve_volume(call, conv, (x, w), _vector(call, bias), window)
+    x, padding = _padded(call, x, window)
+    conv = dataclasses.replace(conv, padding=padding)
     return _finish(call, conv, (x, w), bias, sequence=sequence)
 
 
@@ -76,14 +80,20 @@ def _finish(
     sequence: bool,
 ) -> Value:
     """Emit, with the bias in the epilogue; back to a sequence if it was one."""
+    bias = _vector(call, bias)
     if bias is None:
         y = call.emit(op, *operands)
     else:
-        if bias.rank != 1:
-            raise call.broken(f"bias {list(bias.shape)} is not one number per channel")
         column = reshaped(call, bias, (1, bias.shape[0], 1, 1))
         y = call.emit(dataclasses.replace(op, epilogue=_BIAS), *operands, column)
     return reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3])) if sequence else y
+
+
+def _vector(call: OnnxNode, bias: Value | None) -> Value | None:
+    """The bias, if it is one number per channel."""
+    if bias is not None and bias.rank != 1:
+        raise call.broken(f"bias {list(bias.shape)} is not one number per channel")
+    return bias
 
 
 def _as_row(call: OnnxNode, x: Value) -> Value:
@@ -123,20 +133,24 @@ def import_conv_transpose(call: OnnxNode) -> Sequence[Operand]:
     sequence = x.rank == 3
     if sequence:
         x, w, window, extra = _as_row(call, x), _as_row(call, w), window.as_row(), (0, *extra)
-    elif x.rank != 4:
+    elif x.rank not in (4, 5):
         raise Refusal(f"convolution over {x.rank - 2} axes")
-    sides = window.sides()
-    assert sides is not None  # SAME padding depends on no size here
+    # SAME padding depends on no size here.
+    sides = tuple(side for side in window.padding if isinstance(side, int))
     if min(sides) < 0:
         raise Refusal("negative padding of a transposed convolution")
+    half = len(window.kernel)
     op = ConvTranspose2d(
-        stride=(window.stride[0], window.stride[1]),
-        padding=sides,
-        output_padding=(extra[0], extra[1]),
-        dilation=(window.dilation[0], window.dilation[1]),
+        stride=(window.stride[-2], window.stride[-1]),
+        padding=(sides[half - 2], sides[half - 1], sides[-2], sides[-1]),
+        output_padding=(extra[-2], extra[-1]),
+        dilation=(window.dilation[-2], window.dilation[-1]),
         groups=call.integer("group", 1),
     )
     bias = call.value(2) if call.has(2) else None
+    if x.rank == 5:
+        bias = _vector(call, bias)
+        return [convolve_volume_transposed(call, op, (x, w), bias, window, extra[0])]
     return [_finish(call, op, (x, w), bias, sequence=sequence)]
 
 

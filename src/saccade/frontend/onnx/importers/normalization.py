@@ -8,10 +8,11 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Array, Expr, Value
-from saccade.ir.expr import apply
-from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
+from saccade.ir.expr import apply, const
+from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize, Reduce
 
 __all__ = [
     "import_batch_normalization",
@@ -24,17 +25,21 @@ __all__ = [
 
 
 def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX BatchNormalization 7 to 15 at inference: `x · k + b`, k and b computed in float64."""
+    """ONNX BatchNormalization 7 to 15; at inference `x · k + b`, which float64 gives if known."""
     x = call.value(0)
-    if call.flag("training_mode") or not call.flag("spatial", default=True):
-        raise Refusal("batch normalization in training mode or per activation")
-    scale, bias, mean, variance = (
-        call.constant(index, "a parameter of a batch normalization").astype(np.float64)
-        for index in range(1, 5)
-    )
-    channels = scale.shape
-    if x.rank < 2 or len(channels) != 1 or {bias.shape, mean.shape, variance.shape} != {channels}:
+    if not call.flag("spatial", default=True):
+        raise Refusal("batch normalization per activation")
+    parameters = [call.value(index) for index in range(1, 5)]
+    alike = {value.shape for value in parameters}
+    if x.rank < 2 or len(alike) != 1 or parameters[0].rank != 1:
         raise call.broken("parameters that are not one number per channel")
+    if call.flag("training_mode"):
+        return _in_training(call, x, parameters)
+    if not all(map(call.build.is_known, parameters)):
+        return [_normalised(call, x, parameters)]
+    scale, bias, mean, variance = (
+        call.constant(index, "a parameter").astype(np.float64) for index in range(1, 5)
+    )
     # A negative variance gives NaN, as it would at run time.
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + call.number("epsilon", 1e-5))
@@ -45,6 +50,50 @@ def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
         return apply("add", apply("mul", e, k), b)
 
     return [pointwise(call, make, [x, *parts])]
+
+
+def _normalised(call: OnnxNode, x: Value, parameters: Sequence[Value]) -> Value:
+    """By numbers per channel (scale, bias, mean, variance) of which some are computed."""
+    epsilon = call.number("epsilon", 1e-5)
+
+    def factor(scale: Expr, variance: Expr) -> Expr:
+        return apply("div", scale, apply("sqrt", apply("add", variance, const(epsilon))))
+
+    def make(e: Expr, k: Expr, b: Expr, m: Expr) -> Expr:
+        return apply("add", apply("mul", apply("sub", e, m), k), b)
+
+    scale, bias, mean, variance = (
+        reshaped(call, value, (1, x.shape[1], *(1 for _ in x.shape[2:]))) for value in parameters
+    )
+    k = pointwise(call, factor, [scale, variance], x.dtype.arithmetic)
+    return pointwise(call, make, [x, k, bias, mean], x.dtype)
+
+
+def _in_training(call: OnnxNode, x: Value, parameters: Sequence[Value]) -> Sequence[Operand]:
+    """By the batch's own mean and variance; the running ones move towards these."""
+    momentum = call.number("momentum", 0.9)
+    scale, bias, *running = parameters
+    axes = (0, *range(2, x.rank))
+    mean = call.emit(Reduce(kind="mean", axes=axes, keepdims=True), x)
+    square = pointwise(call, _squared_distance, [x, mean])
+    variance = call.emit(Reduce(kind="mean", axes=axes, keepdims=True), square)
+    found = [reshaped(call, value, scale.shape) for value in (mean, variance)]
+    y = _normalised(call, x, (scale, bias, *found))
+
+    def moved(old: Expr, new: Expr) -> Expr:
+        kept = apply("mul", old, const(momentum))
+        return apply("add", kept, apply("mul", new, const(1 - momentum)))
+
+    results = [y]
+    results += [
+        pointwise(call, moved, [old, new], old.dtype)
+        for old, new in zip(running, found, strict=True)
+    ]
+    return results[: len(call.node.outputs)]
+
+
+def _squared_distance(e: Expr, m: Expr) -> Expr:
+    return apply("mul", apply("sub", e, m), apply("sub", e, m))
 
 
 def _per_channel(call: OnnxNode, array: Array, x: Value) -> Value:

@@ -9,14 +9,18 @@ from functools import partial, reduce
 import numpy as np
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.importers._activations import gelu_tanh, swish
 from saccade.frontend.onnx.importers._elementwise import (
+    LARGEST,
     ONNX_DTYPES,
     cast_to,
     common,
     pointwise,
+    saturated,
     with_symbols,
 )
 from saccade.frontend.onnx.importers._inverse import INVERSE
+from saccade.frontend.onnx.importers.bits import to_exponents
 from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
@@ -173,15 +177,7 @@ def _gelu(call: OnnxNode) -> Sequence[Operand]:
         return _unary(call, partial(apply, "gelu"))
     if form != "tanh":
         raise call.broken(f"approximate {form!r}")
-
-    def make(x: Expr) -> Expr:
-        # The standard's tanh form, its constants included.
-        cube = apply("mul", apply("mul", x, apply("mul", x, x)), const(0.044715))
-        inner = apply("mul", apply("add", x, cube), const(math.sqrt(2 / math.pi)))
-        half = apply("mul", x, const(0.5))
-        return apply("mul", half, apply("add", apply("tanh", inner), const(1)))
-
-    return _unary(call, make)
+    return _unary(call, gelu_tanh)
 
 
 def _selu(call: OnnxNode) -> Sequence[Operand]:
@@ -203,9 +199,7 @@ def _thresholded_relu(call: OnnxNode) -> Sequence[Operand]:
 
 def _swish(call: OnnxNode) -> Sequence[Operand]:
     alpha = call.number("alpha", 1.0)
-    if alpha == 1:
-        return _unary(call, partial(apply, "silu"))
-    return _unary(call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha)))))
+    return _unary(call, lambda x: swish(x, alpha))
 
 
 def _shrink(call: OnnxNode) -> Sequence[Operand]:
@@ -238,7 +232,7 @@ def _dropout(call: OnnxNode) -> Sequence[Operand]:
         # Without an operand for it, the ratio is 0.5.
         ratio = float(call.constant(1, "the ratio").item()) if call.has(1) else 0.5
         if ratio:
-            raise Refusal("dropout in training mode")
+            raise Refusal("dropout in training mode, which is random: export it in eval mode")
     if len(call.node.outputs) < 2:
         return [call.operand(0)]
     kept = call.build.constant(np.ones((), np.bool_), "kept")
@@ -263,10 +257,20 @@ def _cast_like(call: OnnxNode) -> Sequence[Operand]:
 
 def _as_type(call: OnnxNode, dtype: DType) -> Operand:
     x = call.operand(0)
-    if isinstance(x, Symbolic):
+    saturate, mode = call.flag("saturate", default=True), call.text("round_mode", "up")
+    # Sizes are whole, and few of them are numbers of a float of 8 bits.
+    if isinstance(x, Symbolic) and not (dtype.is_narrow and dtype.is_float):
         elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
         return Symbolic(dtype, np.asarray(elements, dtype=object))
-    return cast_to(call, call.value(0), dtype)
+    value = call.value(0)
+    # Its infinities saturate, too.
+    if value.dtype is dtype and dtype is not DType.F8E5M2:
+        return value
+    if dtype is DType.F8E8M0:
+        return to_exponents(call, value, saturate=saturate, mode=mode)
+    if saturate and dtype in LARGEST:
+        return pointwise(call, partial(saturated, dtype=dtype), [value], dtype)
+    return cast_to(call, value, dtype)
 
 
 def _table() -> dict[str, Importer]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.importers._places_of_maxima import places_of_maxima
 from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
@@ -28,8 +29,12 @@ __all__ = [
 
 
 def import_max_pool(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX MaxPool 1 to 22, without its indices."""
-    return [_pool(call, "max")]
+    """ONNX MaxPool 1 to 22; places of maxima for sizes that are known."""
+    y = _pool(call, "max")
+    if len(call.node.outputs) < 2:
+        return [y]
+    order = call.flag("storage_order")
+    return [y, places_of_maxima(call, call.value(0), _window(call), y.shape[2:], columns=order)]
 
 
 def import_average_pool(call: OnnxNode) -> Sequence[Operand]:

@@ -12,9 +12,15 @@ from functools import partial
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import ONNX_DTYPES, cast_to, pointwise
+from saccade.frontend.onnx.importers._elementwise import (
+    LARGEST,
+    ONNX_DTYPES,
+    cast_to,
+    pointwise,
+)
 from saccade.frontend.onnx.importers._quantised import (
     EXACT,
+    FRACTIONS,
     along,
     centred,
     dequantised,
@@ -32,12 +38,14 @@ from saccade.ir.expr import apply, const
 from saccade.opdefs import MatMul
 
 __all__ = [
+    "factor",
     "import_conv_integer",
     "import_dequantize_linear",
     "import_matmul_integer",
     "import_qlinear_conv",
     "import_qlinear_matmul",
     "import_quantize_linear",
+    "matmul",
 ]
 
 _DIGIT = 16
@@ -45,7 +53,7 @@ _DIGIT = 16
 
 
 def import_quantize_linear(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX QuantizeLinear 10 to 25, to 8 and 16 bits, by one scale or one of an axis or of blocks.
+    """ONNX QuantizeLinear 10 to 25, to 2 to 16 bits, by one scale or one of an axis or of blocks.
 
     Quotients are float32 numbers, whatever `precision` says.
     """
@@ -58,23 +66,40 @@ def import_quantize_linear(call: OnnxNode) -> Sequence[Operand]:
     if zero is not None and zero.dtype is not dtype:
         raise call.broken(f"output_dtype {dtype.value} with a zero point {zero.dtype.value}")
     spread = _spreader(call, x)
-    return [
-        quantised(call, x, spread(call.value(1)), None if zero is None else spread(zero), dtype)
-    ]
+    saturate = call.flag("saturate", default=True)
+    zero = None if zero is None or _is_no_point(call, zero) else spread(zero)
+    return [quantised(call, x, spread(call.value(1)), zero, dtype, saturate=saturate)]
 
 
 def import_dequantize_linear(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX DequantizeLinear 10 to 25, of integers of 8 to 32 bits."""
+    """ONNX DequantizeLinear 10 to 25, of integers of 2 to 32 bits and floats of 4 and 8."""
     x, scale = call.value(0), call.value(1)
-    if x.dtype.is_float or x.dtype is DType.BOOL:
+    if (x.dtype.is_float and x.dtype not in FRACTIONS) or x.dtype is DType.BOOL:
         raise call.broken(f"dequantises {x.dtype.value}")
     number = call.integer("output_dtype", 0)
     dtype = ONNX_DTYPES.get(number) if number else scale.dtype
     if dtype is None:
         raise Refusal("dequantises to an element type that Saccade does not have")
+    if not dtype.is_float or dtype.is_narrow:
+        raise call.broken(f"dequantises to {dtype.value}")
     spread = _spreader(call, x)
-    zero = spread(call.value(2)) if call.has(2) else None
+    zero = call.value(2) if call.has(2) else None
+    zero = None if zero is None or _is_no_point(call, zero) else spread(zero)
     return [dequantised(call, x, spread(scale), zero, dtype)]
+
+
+def _is_no_point(call: OnnxNode, zero: Value) -> bool:
+    """Whether a zero point only names a type: floats of 8 bits have none but 0.
+
+    Raises:
+        ModelError: If it is known, and another number.
+    """
+    if zero.dtype not in LARGEST:
+        return False
+    known = call.build.array(zero)
+    if known is not None and known.any():
+        raise call.broken(f"a zero point of {zero.dtype.value} that is not 0")
+    return True
 
 
 def _spreader(call: OnnxNode, x: Value) -> partial[Value]:
@@ -98,19 +123,19 @@ def _optional(call: OnnxNode, index: int) -> Value | None:
 
 def import_matmul_integer(call: OnnxNode) -> Sequence[Operand]:
     """ONNX MatMulInteger 10."""
-    return [_matmul(call, (call.value(0), call.value(1)), (_optional(call, 2), _optional(call, 3)))]
+    return [matmul(call, (call.value(0), call.value(1)), (_optional(call, 2), _optional(call, 3)))]
 
 
 def import_qlinear_matmul(call: OnnxNode) -> Sequence[Operand]:
     """ONNX QLinearMatMul 10 and 21; a sum is rounded before the zero point is added."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = map(call.value, range(8))
-    sums = _matmul(call, (a, b), (a_zero, b_zero))
+    sums = matmul(call, (a, b), (a_zero, b_zero))
     scales = [_row(call, a_scale), b_scale, _row(call, y_scale)]
     zero = _row(call, y_zero)
-    return [rescaled(call, sums, _factor(call, *scales), zero, y_zero.dtype)]
+    return [rescaled(call, sums, factor(call, *scales), zero, y_zero.dtype)]
 
 
-def _factor(call: OnnxNode, a: Value, b: Value, y: Value) -> Value:
+def factor(call: OnnxNode, a: Value, b: Value, y: Value) -> Value:
     """What sums of products are multiplied with: `a · b / y`."""
     scales = [cast_to(call, scale, DType.F32) for scale in (a, b, y)]
     return pointwise(call, lambda u, v, w: apply("div", apply("mul", u, v), w), scales, DType.F32)
@@ -123,7 +148,7 @@ def _row(call: OnnxNode, parameter: Value) -> Value:
     return parameter
 
 
-def _matmul(
+def matmul(
     call: OnnxNode, operands: tuple[Value, Value], zeros: tuple[Value | None, Value | None]
 ) -> Value:
     """Sums of products of `a - a_zero` and `b - b_zero`, int32."""
@@ -184,7 +209,7 @@ def import_qlinear_conv(call: OnnxNode) -> Sequence[Operand]:
         sums = pointwise(call, partial(apply, "add"), [sums, bias], DType.I32)
     scales = [along(call, scale, sums.shape, 1) for scale in (x_scale, w_scale, y_scale)]
     zero = along(call, y_zero, sums.shape, 1)
-    return [rescaled(call, sums, _factor(call, *scales), zero, y_zero.dtype)]
+    return [rescaled(call, sums, factor(call, *scales), zero, y_zero.dtype)]
 
 
 def _conv(

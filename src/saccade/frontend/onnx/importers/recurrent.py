@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._activations import activation
 from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.moves import (
     move,
@@ -179,7 +180,7 @@ def _activations(call: OnnxNode, kind: str, directions: int) -> tuple[Expr, Expr
             (numbers.pop(0) if numbers else default)
             for numbers, default in zip((alphas, betas), usual, strict=False)
         ]
-        found.append(_activation(name.lower(), given))
+        found.append(activation(name.lower(), given))
     if found[count:] not in ([], found[:count]):
         raise Refusal("directions with different activations")
     if kind == "rnn":
@@ -190,22 +191,3 @@ def _activations(call: OnnxNode, kind: str, directions: int) -> tuple[Expr, Expr
 def _texts(call: OnnxNode) -> tuple[str, ...]:
     attribute = call.node.attributes.get("activations")
     return () if attribute is None else tuple(map(str, attribute.as_strings()))
-
-
-def _activation(name: str, numbers: Sequence[float]) -> Expr:
-    x = arg(0)
-    parameters = [const(number) for number in numbers]
-    match name:
-        case "affine":
-            return apply("add", apply("mul", x, parameters[0]), parameters[1])
-        case "leakyrelu":
-            return apply("leaky_relu", x, parameters[0])
-        case "thresholdedrelu":
-            return apply("where", apply("less", x, parameters[0]), const(0), x)
-        case "scaledtanh":
-            return apply("mul", parameters[0], apply("tanh", apply("mul", parameters[1], x)))
-        case "hardsigmoid":
-            return apply("hard_sigmoid", x, *parameters)
-        case "elu":
-            return apply("elu", x, parameters[0])
-    return apply(name, x)

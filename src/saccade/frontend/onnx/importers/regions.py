@@ -10,11 +10,17 @@ import numpy as np
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.open_axes import close
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import storage
+from saccade.ir import Dim, Value, storage
 from saccade.ir.dim import minimum, product
 from saccade.opdefs import GridSample, NonMaxSuppression, RoiAlign
 
-__all__ = ["import_grid_sample", "import_non_max_suppression", "import_roi_align"]
+__all__ = [
+    "import_grid_sample",
+    "import_non_max_suppression",
+    "import_roi_align",
+    "most_rows",
+    "suppressed",
+]
 
 _FAR = 2**31 - 1
 """Exporters write this and more for "all of them"."""
@@ -58,28 +64,48 @@ def import_non_max_suppression(call: OnnxNode) -> Sequence[Operand]:
     boxes, scores = call.value(0), call.value(1)
     if boxes.rank != 3 or scores.rank != 3:
         raise call.broken(f"boxes of {boxes.rank} axes, scores of {scores.rank}")
-    # Scores that are no numbers take no part.
-    boxes, scores = close(call, boxes, 1, 0), close(call, scores, 2, np.nan)
     most = int(_number(call, 2, "max_output_boxes_per_class", np.int64) or 0)
-    iou = _number(call, 3, "iou_threshold", np.float32) or 0.0
-    count = scores.shape[2]
-    # A minimum with so large a number would stay in every dim made of the bound.
-    bound = product((*scores.shape[:2], count if most >= _FAR else minimum(count, max(most, 0))))
-    op = NonMaxSuppression(
-        rows=bound,
+    like = NonMaxSuppression(
+        rows=0,
         most=max(1, min(most, _FAR)),
-        iou_threshold=iou,
+        iou_threshold=_number(call, 3, "iou_threshold", np.float32) or 0.0,
         score_threshold=_number(call, 4, "score_threshold", np.float32),
         centred=call.flag("center_point_box"),
     )
-    if bound == 0:  # no limit means no boxes
-        # Operands that do not fit are an error all the same.
-        storage.infer(op, [boxes.type, scores.type])
-        return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
+    if most > 0:
+        return [suppressed(call, boxes, scores, like)]
+    # No limit means no boxes; operands that do not fit are an error all the same.
+    storage.infer(like, [boxes.type, scores.type])
+    return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
+
+
+def suppressed(call: OnnxNode, boxes: Value, scores: Value, like: NonMaxSuppression) -> Value:
+    """What stays of boxes, [rows, 3], where a step finds out how many rows there are.
+
+    Args:
+        call: The node.
+        boxes: [B, N, 4].
+        scores: [B, C, N].
+        like: The operator but for its rows.
+    """
+    # Scores that are no numbers take no part.
+    boxes, scores = close(call, boxes, 1, 0), close(call, scores, 2, np.nan)
+    bound = most_rows(scores.shape, like.most)
+    if bound == 0:
+        storage.infer(replace(like, rows=0), [boxes.type, scores.type])
+        return call.build.constant(np.zeros((0, 3), np.int64), call.name)
     rows = call.build.symbol(_label(call))
-    selected, found = call.build.emit(replace(op, rows=rows), [boxes, scores], call.name)
+    op = replace(like, rows=rows)
+    selected, found = call.build.emit(op, [boxes, scores], call.name)
     call.build.counted(rows, bound, found)
-    return [selected]
+    return selected
+
+
+def most_rows(scores: Sequence[Dim], most: int) -> Dim:
+    """How many boxes may stay: scores are [B, C, N], and so many of a class stay at most."""
+    count = scores[2]
+    # A minimum with so large a number would stay in every dim made of the bound.
+    return product((*scores[:2], count if most >= _FAR else minimum(count, most)))
 
 
 def _number(

@@ -10,6 +10,8 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
+from saccade.frontend.onnx.importers._volumes import convolve_volume_transposed
+from saccade.frontend.onnx.importers._window import SpatialWindow
 from saccade.frontend.onnx.importers.selection import along_axis, known_sizes
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, reopened
@@ -178,20 +180,45 @@ def import_max_unpool(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_col2im(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Col2Im 18: sums of overlapping blocks of an image, a transposed convolution."""
+    """ONNX Col2Im 18: sums of overlapping blocks over one to three axes."""
     x = call.value(0)
     image = call.integers_of(1, "the size of an image")
     block = call.integers_of(2, "the size of a block")
     if len(image) != len(block) or x.rank != 3:
         raise call.broken(f"blocks {list(block)} of images {list(image)}")
-    if len(image) != 2:
+    if not 1 <= len(image) <= 3:
         raise Refusal(f"blocks over {len(image)} axes")
-    strides, dilations = (call.integers(n) or (1, 1) for n in ("strides", "dilations"))
-    pads = call.integers("pads") or (0,) * 4
-    counts = [
-        (image[a] + pads[a] + pads[a + 2] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
-        for a in range(2)
+    # A sequence is an image of one row, and blocks of one row.
+    row = len(image) == 1
+    size, taps = ((1, *image), (1, *block)) if row else (image, block)
+    window = _blocks(call, len(image), taps)
+    y = _summed_blocks(call, x, size, window)
+    return [reshaped(call, y, (*y.shape[:2], y.shape[3])) if row else y]
+
+
+def _blocks(call: OnnxNode, axes: int, taps: tuple[int, ...]) -> SpatialWindow:
+    """Blocks over two or three axes."""
+    steps, apart = (call.integers(n) or (1,) * axes for n in ("strides", "dilations"))
+    pads = call.integers("pads") or (0,) * (2 * axes)
+    if len(steps) != axes or len(apart) != axes or len(pads) != 2 * axes:
+        raise call.broken(f"strides, dilations or pads of blocks over {axes} axes")
+    if min(*steps, *apart) < 1 or min(pads) < 0:
+        raise call.broken("strides, dilations or pads of blocks")
+    window = SpatialWindow(taps[-axes:], steps, apart, pads)
+    return window.as_row() if axes == 1 else window
+
+
+def _summed_blocks(
+    call: OnnxNode, x: Value, image: tuple[int, ...], window: SpatialWindow
+) -> Value:
+    """Columns [N, channels · taps, blocks] as images [N, channels, spatial…]."""
+    block, axes = window.kernel, len(image)
+    pads = [side for side in window.padding if isinstance(side, int)]
+    spans = [
+        image[a] + pads[a] + pads[a + axes] - window.dilation[a] * (block[a] - 1) - 1
+        for a in range(axes)
     ]
+    counts = [span // window.stride[a] + 1 for a, span in enumerate(spans)]
     (rows,) = known_sizes(x.shape[1:2])
     taps = prod(block)
     if rows % taps or min(counts) < 1:
@@ -200,18 +227,15 @@ def import_col2im(call: OnnxNode) -> Sequence[Operand]:
     columns = reshaped(call, x, (x.shape[0], rows, *counts))
     # Each row of a column is one tap of its channel.
     weights = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(rows, 1, *block)
-    reach = [
-        image[a]
-        + pads[a]
-        + pads[a + 2]
-        - (counts[a] - 1) * strides[a]
-        - dilations[a] * (block[a] - 1)
-        - 1
-        for a in range(2)
-    ]
+    extra = [span - (counts[a] - 1) * window.stride[a] for a, span in enumerate(spans)]
     op = ConvTranspose2d(
-        stride=(strides[0], strides[1]), padding=(pads[0], pads[1], pads[2], pads[3]),
-        output_padding=(reach[0], reach[1]), dilation=(dilations[0], dilations[1]), groups=channels,
-    )  # fmt: skip
+        stride=(window.stride[-2], window.stride[-1]),
+        padding=(pads[axes - 2], pads[axes - 1], pads[-2], pads[-1]),
+        output_padding=(extra[-2], extra[-1]),
+        dilation=(window.dilation[-2], window.dilation[-1]),
+        groups=channels,
+    )
     kernel = cast_to(call, call.build.constant(weights, "taps"), x.dtype)
-    return [call.emit(op, columns, kernel)]
+    if axes == 2:
+        return call.emit(op, columns, kernel)
+    return convolve_volume_transposed(call, op, (columns, kernel), None, window, extra[0])

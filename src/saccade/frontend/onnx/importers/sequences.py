@@ -169,6 +169,8 @@ def stacked(call: OnnxNode, values: Sequence[Operand], axis: int) -> Value:
     """Values side by side along a new axis."""
     parts = []
     for operand in values:
+        if operand in call.build.held:
+            raise Refusal("gathers what no memory holds")
         value = call.as_value(operand)
         at = call.axis(axis, value.rank + 1)
         parts.append(reshaped(call, value, (*value.shape[:at], 1, *value.shape[at:])))

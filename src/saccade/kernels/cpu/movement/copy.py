@@ -1,6 +1,7 @@
 """`Move`: an index map between any two stored arrays, as one strided copy.
 
-Reorders are moves too: with the identity map, between differently stored operand and result.
+Reorders are moves too: with the identity map, between differently stored operand and result. So is
+a `BitCast` whose operand and result are, which a view cannot be.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.cpu.movement.copy_transposed import MICROS
 from saccade.kernels.cpu.refusals import refuse_repeats
+from saccade.opdefs.bits import BitCast
 from saccade.opdefs.movement import Concat, Move
 
 __all__ = ["COPY", "copy_cost", "map_strides", "refuse_views"]
@@ -61,13 +63,23 @@ def refuse_views(call: CpuCall) -> str | None:
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
+    if isinstance(call.op, BitCast):
+        return refuse_repeats(call.outputs[0])
     return refuse_views(call)
+
+
+def _strides(call: CpuCall) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """As `map_strides`; bits of another type stay where they are."""
+    source, out = call.inputs[0], call.outputs[0]
+    if isinstance(call.op, BitCast):
+        return out.shape, out.strides, source.strides, 0
+    return map_strides(call.op.map, source, out)
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
-    source, out = call.inputs[0], call.outputs[0]
-    sizes, to, steps, start = map_strides(call.op.map, source, out)
+    out = call.outputs[0]
+    sizes, to, steps, start = _strides(call)
     return (
         copy_launch(
             sizes, to, steps, out.dtype.itemsize, (Out(0), In(0)), starts=(0, start),
@@ -90,12 +102,12 @@ def copy_cost(call: CpuCall, way: str, size: int, itemsize: int) -> float:
 
 def cost(call: CpuCall) -> float:
     """Microseconds, by bytes moved."""
-    source, out = call.inputs[0], call.outputs[0]
-    sizes, to, steps, _ = map_strides(call.op.map, source, out)
+    out = call.outputs[0]
+    sizes, to, steps, _ = _strides(call)
     itemsize = out.dtype.itemsize
     return copy_cost(call, copy_way(sizes, to, steps, itemsize), out.size, itemsize)
 
 
 COPY = CpuKernel(
-    "movement.copy", (Move,), CopyConfig, supports, single_variant(launch, cost), emit_copy
+    "movement.copy", (Move, BitCast), CopyConfig, supports, single_variant(launch, cost), emit_copy
 )

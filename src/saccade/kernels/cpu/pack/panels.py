@@ -87,7 +87,7 @@ def emit(k: KernelBuilder, config: PackConfig) -> None:
     """Buffers and integers are `PackConfig.pointers` and `PackConfig.integers`."""
     # Instructions for bfloat16 take denormals for zero, which NumPy does not.
     k.target = replace(k.target, bf16=False)
-    source, lanes = k.pointer("source"), k.pointer("lanes", "int64")
+    source, lanes = k.pointer("source", config.source), k.pointer("lanes", "int64")
     beside = k.pointer("beside", "float32" if config.gather == "rows" else "int64")
     matrices = k.pointer("matrices") if config.result == "spectra" else None
     target = k.pointer("target", "bfloat16" if config.result == "pairs" else "float32")

@@ -10,7 +10,7 @@ operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ __all__ = [
     "column_panels",
     "element_panels",
     "row_panels",
+    "stored_panels",
 ]
 
 PITCH = 16
@@ -48,10 +49,12 @@ class PackConfig:
             channel, so that squares of vectors are transposed in registers; `columns` where the
             lanes of a panel are; `elements` where neither is: one by one.
         result: `float32`, `pairs` of bfloat16, or `spectra`.
+        source: Type of the source's elements; bfloat16 is gathered as `elements`.
     """
 
     gather: str
     result: str
+    source: str = "float32"
 
     @property
     def pointers(self) -> tuple[str, ...]:
@@ -277,6 +280,36 @@ def element_panels(
     return _packable(
         Panels(config, lanes, width, channels, np.asarray(places, np.int64), by_channel)
     )
+
+
+def stored_panels(
+    panels: Panels, shape: Sequence[int], strides: Sequence[int], source: str
+) -> Panels:
+    """The same panels of a source that is stored in another way.
+
+    Args:
+        panels: Of weights [K, C, taps…] or [C, K, taps…], float32 and row-major.
+        shape: Of these weights.
+        strides: Elements between neighbours along each axis.
+        source: Type of the elements.
+    """
+    dense = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    if tuple(strides) == dense and source == "float32":
+        return panels
+
+    def moved(places: Array) -> Array:
+        along = np.unravel_index(np.maximum(places, 0), tuple(shape))
+        elements = sum(at * step for at, step in zip(along, strides, strict=True))
+        found: Array = np.where(places < 0, -1, elements).astype(np.int64)
+        return found
+
+    # One channel may be as far from the next as there are elements; nothing reads the next.
+    step = np.asarray(panels.by_channel if panels.channels > 1 else 0)
+    config = PackConfig("elements", panels.config.result, source)
+    return replace(
+        panels, config=config, lanes=moved(panels.lanes), places=moved(panels.places),
+        by_channel=int(moved(step)),
+    )  # fmt: skip
 
 
 def _packable(panels: Panels) -> tuple[Panels, ...]:

@@ -6,10 +6,10 @@ An operand meets that axis with neighbours (`unit`), with one element for the wh
 loaded once) or at a stride: as part of rectangles that are transposed in registers where it has
 neighbours along another axis (`chain_transposed`), else element by element (`strided`).
 
-Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
-convert at loads and stores. Refuses float64, uint64, and functions such as `exp` on integers.
-Bandwidth-bound: activations of dense tensors run at a copy's
-speed up to about 20 operations per element.
+Floating-point operands are computed with in float32, integers in int64; float16, bfloat16 and the
+types of 8 bits and less that NumPy does not have convert at loads and stores. Refuses float64,
+uint64, and functions such as `exp` on integers. Bandwidth-bound: activations of dense tensors run
+at a copy's speed up to about 20 operations per element.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from saccade.kernels.cpu.pointwise.chain_integers import INTEGER_OPERATORS
 from saccade.kernels.cpu.pointwise.chain_operators import operators
 from saccade.kernels.cpu.pointwise.chain_rows import emit_rows
 from saccade.kernels.cpu.pointwise.chain_transposed import emit_transposed
+from saccade.kernels.cpu.pointwise.narrow_elements import NARROW
 from saccade.kernels.cpu.pointwise.vector_elements import (
     FLOATS,
     INTEGERS,
@@ -99,7 +100,8 @@ def _is_integer(call: CpuCall) -> bool:
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     out = call.outputs[0]
-    refused = refuse_types((*call.inputs, *call.outputs), FLOATS | INTEGERS) or refuse_repeats(out)
+    known = FLOATS | INTEGERS | NARROW
+    refused = refuse_types((*call.inputs, *call.outputs), known) or refuse_repeats(out)
     if refused is not None:
         return refused
     if len(out.shape) > MAX_RANK:

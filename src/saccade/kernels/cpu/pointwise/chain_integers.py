@@ -13,6 +13,7 @@ from typing import Any
 from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
+from saccade.ir import DType
 from saccade.ir.expr import Expr
 from saccade.kernels.cpu.pointwise.vector_elements import narrowed, to_integer
 
@@ -35,7 +36,9 @@ def emit_integer_expr(
         elements: Types of the result, then of the operands: all that are no bool have one.
     """
     done: dict[Expr, Any] = {}
-    element = next((e for e in elements[1:] if e != "bool"), elements[0])
+    first = next((e for e in elements[1:] if e != "bool"), elements[0])
+    # Integers of less than a byte are computed with as bytes.
+    element = DType(first).arithmetic.value
 
     def visit(e: Expr) -> Any:  # noqa: ANN401 - LLVM values
         # Equal subtrees are emitted once.

@@ -8,6 +8,14 @@ from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec, literal, vector_of
 from saccade.ir import DType
+from saccade.kernels.cpu.pointwise.narrow_elements import (
+    NARROW,
+    decoded,
+    encoded,
+    extended,
+    is_narrow_float,
+    masked,
+)
 
 __all__ = [
     "FLOATS",
@@ -28,6 +36,7 @@ INTEGERS = frozenset(
 _UNSIGNED = ("uint8", "uint16", "uint32", "bool")
 _REGISTERS = ("float32", "bfloat16")
 """Elements that are float32 lanes once they are loaded, and until they are stored."""
+_FEW_BITS = frozenset(dtype.value for dtype in NARROW if not dtype.is_float)
 
 
 def load(
@@ -90,6 +99,8 @@ def to_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
         return v
     if element == "float16":
         return Vec(k.b, k.b.fpext(v.value, kind))
+    if is_narrow_float(element):
+        return decoded(k, v, element)
     convert = k.b.uitofp if element in _UNSIGNED else k.b.sitofp
     return Vec(k.b, convert(v.value, kind))
 
@@ -100,6 +111,8 @@ def from_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
         return v
     if element == "float16":
         return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes, "float16")))
+    if is_narrow_float(element):
+        return encoded(k, v, element)
     if element == "bool":
         return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
     # Half of the unsigned numbers of 32 bits are beyond the signed ones.
@@ -112,13 +125,15 @@ def to_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Integer elements as int64 lanes."""
     if element == "int64":
         return v
+    if element in _FEW_BITS:
+        v, element = extended(k, v, element), DType(element).arithmetic.value
     extend = k.b.zext if element in _UNSIGNED else k.b.sext
     return Vec(k.b, extend(v.value, vector_of(llvm.I64, v.lanes)))
 
 
 def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Int64 lanes as `element`; integers wrap around."""
-    if element in (*_REGISTERS, "float16"):
+    if element in (*_REGISTERS, "float16") or is_narrow_float(element):
         return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
     if element == "bool":
         return _as_bool(k, k.b.icmp_signed("!=", v.value, literal(v.type, 0)), v.lanes)
@@ -133,4 +148,5 @@ def _as_bool(k: KernelBuilder, condition: Any, lanes: int) -> Vec:  # noqa: ANN4
 def narrowed(k: KernelBuilder, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401
     """Integers without the bits that an element does not have."""
     kind = k.vector_type(lanes, element)
-    return Vec(k.b, integers if kind == integers.type else k.b.trunc(integers, kind))
+    value = integers if kind == integers.type else k.b.trunc(integers, kind)
+    return masked(k, value, element) if element in _FEW_BITS else Vec(k.b, value)

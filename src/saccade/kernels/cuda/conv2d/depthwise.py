@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from operator import itemgetter
+from typing import NamedTuple
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant
@@ -102,41 +103,86 @@ def _supports(call: CudaCall) -> str | None:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    timed = [(_micros(call, tile), tile) for tile in _tiles(call)]
-    for micros, tile in sorted(timed, key=itemgetter(0)):
+    for micros, tile in sorted(_times(call), key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), code=tile)
 
 
-def _tiles(call: CudaCall) -> Iterator[DepthwiseTile]:
-    """Blocks whose threads have 16 bytes of channels if these are aligned.
+class _DepthwiseWork(NamedTuple):
+    """Of a tile, whatever the size of the image.
+
+    Attributes:
+        tile: The tile.
+        blocks: Of channels.
+        instructions: Of a program.
+        measured: Times over estimates.
+    """
+
+    tile: DepthwiseTile
+    blocks: int
+    instructions: float
+    measured: float
+
+
+def _times(call: CudaCall) -> list[tuple[float, DepthwiseTile]]:
+    """Of each tile the bytes, or the instructions, counted as in the machine code, with gaps."""
+    op: Conv2d = call.op
+    n, k, p, q = sums_of(call)
+    machine = gpu(call.target.machine)
+    multiprocessors = machine.multiprocessors
+    rate, moved = _ISSUED * machine.flops / _WARP_FLOPS, stream_micros(call)
+    found = []
+    for tile, blocks, instructions, measured in _works(
+        k, _own(call), call.inputs[1].shape[1:], op.stride[1], op.dilation[1]
+    ):
+        rows, _, across, warps = tile
+        if across > q and across > 1:
+            continue
+        programs = -(-n * p * -(-q // across) // rows) * blocks
+        # A machine that is not full hides no latency.
+        spread: float = min(1.0, programs / multiprocessors)
+        hidden: float = min(1.0, programs * warps / (multiprocessors * 8)) ** 0.5
+        busy = programs * warps * instructions / rate / max(0.001, spread * hidden)
+        micros = (moved if moved > LAUNCH + busy else LAUNCH + busy) + 0.05 * busy
+        narrow = _MEASURED_NARROW if tile[1] <= _NARROW else 1.0
+        found.append((micros * measured * narrow, tile))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _works(
+    k: int, own: int, filters: tuple[int, int, int], stride: int, dilation: int
+) -> tuple[_DepthwiseWork, ...]:
+    """Of blocks of k channels whose threads have so many of their own.
 
     Narrow ones read 32 bytes of a pixel, a sector, and leave fewer channels over.
     """
-    k = sums_of(call)[1]
-    whole, own = 1 << max(0, k - 1).bit_length(), _own(call)
-    widest = max(own, min(64, whole))
+    c, r, s = filters
+    widest = max(own, min(64, 1 << max(0, k - 1).bit_length()))
+    works = []
     for width in dict.fromkeys((widest, min(widest, 32), max(own, min(widest, 16)))):
-        for across in _runs(call, own):
+        for across in _RUNS:
+            # Runs that registers have room for, of windows that overlap; one at least, as a
+            # supported call has to have a variant.
+            if across > 1 and (s <= stride or own * (across + s) > _MOST_REGISTERS):
+                continue
+            # Of a warp: products, loads with their conversions, masks and addresses, the stores.
+            # Between windows or taps that are apart nothing is read.
+            places = min((across - 1) * stride + (s - 1) * dilation + 1, across * s)
+            loaded = c * r * (places * (own + 8.0) + s * (own + 4.0))
+            instructions = 60.0 + loaded + own * across * (c * r * s + 6.0)
+            measured = _MEASURED[s > _NARROW_WINDOW, stride > 1][across]
             for warps in (4, 1):
-                yield (warps * 32 * own // width, width, across, warps)
+                tile = (warps * 32 * own // width, width, across, warps)
+                works.append(_DepthwiseWork(tile, -(-k // width), instructions, measured))
+    return tuple(works)
 
 
 def _own(call: CudaCall) -> int:
-    """Channels of a thread."""
+    """Channels of a thread: 16 bytes of them if these are aligned."""
     k = sums_of(call)[1]
     whole = 1 << max(0, k - 1).bit_length()
     aligned = min(16 // call.inputs[0].dtype.itemsize, max(2, x_vector(call)))
     return min(whole, aligned if call.inputs[1].shape[1] == 1 else 4)
-
-
-def _runs(call: CudaCall, own: int) -> Iterator[int]:
-    """Runs that registers have room for, of results that there are and whose windows overlap."""
-    s, q = call.inputs[1].shape[3], sums_of(call)[3]
-    for across in _RUNS:
-        overlap = s > call.op.stride[1] and across <= q
-        # One at least, as a supported call has to have a variant.
-        if across == 1 or (overlap and own * (across + s) <= _MOST_REGISTERS):
-            yield across
 
 
 def x_vector(call: CudaCall) -> int:
@@ -148,33 +194,6 @@ def _programs(call: CudaCall, tile: DepthwiseTile) -> int:
     n, k, p, q = sums_of(call)
     rows, width, across, _ = tile
     return -(-n * p * -(-q // across) // rows) * -(-k // width)
-
-
-def _micros(call: CudaCall, tile: DepthwiseTile) -> float:
-    """The bytes, or the instructions: counted as in the machine code, with gaps as measured."""
-    warps, programs = tile[3], _programs(call, tile)
-    machine = gpu(call.target.machine)
-    work = programs * warps * _instructions(call, tile)
-    # A machine that is not full hides no latency.
-    spread: float = min(1.0, programs / machine.multiprocessors)
-    hidden: float = min(1.0, programs * warps / (machine.multiprocessors * 8)) ** 0.5
-    busy = work / (_ISSUED * machine.flops / _WARP_FLOPS) / max(0.001, spread * hidden)
-    micros = max(stream_micros(call), LAUNCH + busy) + 0.05 * busy
-    window = call.inputs[1].shape[3] > _NARROW_WINDOW, call.op.stride[1] > 1
-    measured = _MEASURED[window][tile[2]]
-    return micros * measured * (_MEASURED_NARROW if tile[1] <= _NARROW else 1.0)
-
-
-def _instructions(call: CudaCall, tile: DepthwiseTile) -> float:
-    """Of a warp: products, loads with their conversions, masks and addresses, and the stores."""
-    _, c, r, s = call.inputs[1].shape
-    op: Conv2d = call.op
-    rows, width, across, warps = tile
-    own = rows * width // (32 * warps)
-    # Between windows or taps that are apart nothing is read.
-    places = min((across - 1) * op.stride[1] + (s - 1) * op.dilation[1] + 1, across * s)
-    loaded = c * r * (places * (own + 8.0) + s * (own + 4.0))
-    return 60.0 + loaded + own * across * (c * r * s + 6.0)
 
 
 def depthwise_weights(call: CudaCall) -> tuple[Operand, dict[str, int], bool]:

@@ -10,16 +10,23 @@ for 5x5 come to as much.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 from operator import itemgetter
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.depthwise import depthwise_weights, x_vector
+from saccade.kernels.cuda.conv2d.depthwise_rows_times import (
+    OWN,
+    WIDE_WINDOW,
+    DepthwiseRowsTile,
+    depthwise_rows_times,
+    fits_registers,
+    programs_of,
+)
 from saccade.kernels.cuda.conv2d.fused_operands import (
     PLAIN,
     STORES,
@@ -35,53 +42,12 @@ from saccade.kernels.cuda.conv2d.window_config import (
     unfit,
     window_of,
 )
-from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_DEPTHWISE_ROWS", "DepthwiseRowsConfig", "DepthwiseRowsTile"]
 
-_OWN = 2  # channels of a thread: with four, weights and sums leave room for too few warps
-_COLUMNS = (64, 32, 16, 8)  # channels of a program: fewer leave fewer threads without one
-_ACROSS = (7, 4, 2)  # results of a strip side by side; feature maps are often multiples of seven
-_WIDE_WINDOW = 10  # taps: then seven side by side pay, and writing out the turns of sums does not
-_LEAST_ROWS = 7  # of a part of an image
-_MOST_REGISTERS = 150  # of weights, sums and a row of x
-_BESIDE = 38  # registers for all the rest, as compiled
-_FILE, _THREAD = 64 << 10, 255  # registers of a multiprocessor; the most of a thread
 _FEW_PLACES = 6  # elements of x that are asked for at once: then one step more is under way
-_WARP_FLOPS = 64  # of a warp's instruction, as the machine's rate counts
-_CLOCK = 0.885  # of that rate: what a busy H200's clock is of the data sheet's
-_WAIT = 1.55
-"""Warps of a scheduler at which every second instruction that could be is issued. This and what
-follows: 45 layers of EfficientNet-B0, MobileNetV3 and ShuffleNetV2 in float16, batches 1 and 64,
-319 tiles on one H200, within 24% for two thirds of them."""
-_LOAD, _STORE, _ONCE = 6.6, 1.0, 423.0  # instructions of an element, of a result, of a warp
-_FETCHED = {64: 1.0, 32: 1.16, 16: 1.57, 8: 2.62}  # times the bytes' time, by channels of a program
-_STEP, _STEP_ROW = 0.017, 0.11  # microseconds of a step of an empty H200, and of each row of it
-_HINDERED = 0.235  # of the shorter one of products and bytes, beside the longer one
 _INTEGERS = ("n", "h", "wd", "k", "p", "q", "down", "x_n", "x_h", "w_r", "w_s", "w_k", *STORES)
-
-
-@dataclass(frozen=True, slots=True)
-class DepthwiseRowsTile:
-    """How the work is cut.
-
-    Attributes:
-        strips: Of a program.
-        columns: Channels of a program.
-        across: Results of a strip side by side.
-        parts: Strips that the rows of an image are cut into.
-    """
-
-    strips: int
-    columns: int
-    across: int
-    parts: int
-
-    @property
-    def warps(self) -> int:
-        """Of a program."""
-        return self.strips * self.columns // (32 * _OWN)
 
 
 @dataclass(frozen=True)
@@ -129,75 +95,12 @@ def _supports(call: CudaCall) -> str | None:
     reason = unfit(call)
     if reason is not None:
         return reason
-    return None if any(_tiles(call)) else "windows of more weights than registers"
+    return None if fits_registers(call) else "windows of more weights than registers"
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    timed = ((_micros(call, tile), tile) for tile in _tiles(call))
-    for micros, tile in sorted(timed, key=itemgetter(0)):
-        yield Variant(micros, partial(_launches, call, tile))
-
-
-def _tiles(call: CudaCall) -> Iterator[DepthwiseRowsTile]:
-    """Programs of four warps, whose strips share what they read; of one where these are too few."""
-    _, k, p, q = sums_of(call)
-    r, s = call.inputs[1].shape[2:]
-    least = min(_COLUMNS[0], 1 << max(3, (k - 1).bit_length()))
-    for columns in (one for one in _COLUMNS if one <= least):
-        for across in _ACROSS[r * s < _WIDE_WINDOW :]:
-            if across > q or _registers(call, across) > _MOST_REGISTERS:
-                continue
-            for parts in (1, 2, 4, 8):
-                if parts == 1 or p >= _LEAST_ROWS * parts:
-                    tile = DepthwiseRowsTile(32 * _OWN * 4 // columns, columns, across, parts)
-                    yield tile
-                    if _programs(call, tile) < call.target.multiprocessors:
-                        yield replace(tile, strips=tile.strips // 4)
-
-
-def _registers(call: CudaCall, across: int) -> int:
-    """Registers of a thread's weights, sums and elements of x."""
-    op: Conv2d = call.op
-    r, s = call.inputs[1].shape[2:]
-    down, aside = op.stride
-    return _OWN * (r * s + ceil(r / down) * across) + down * ((across - 1) * aside + s)
-
-
-def _programs(call: CudaCall, tile: DepthwiseRowsTile) -> int:
-    n, k, _, q = sums_of(call)
-    return ceil(n * tile.parts * ceil(q / tile.across) / tile.strips) * ceil(k / tile.columns)
-
-
-def _micros(call: CudaCall, tile: DepthwiseRowsTile) -> float:
-    """The bytes, or the instructions of the busiest multiprocessor: few warps issue few of them.
-
-    Or one step after the other, each waiting for its rows of x: few images are all that is there.
-    """
-    machine = gpu(call.target.machine)
-    op: Conv2d = call.op
-    registers = min(_THREAD, ceil((_registers(call, tile.across) + _BESIDE) / 8) * 8)
-    resident = max(1, _FILE // (32 * registers * tile.warps))
-    programs = max(1, _programs(call, tile))  # none for an empty batch
-    waves = ceil(programs / (machine.multiprocessors * resident))
-    beside = resident if waves > 1 else ceil(programs / machine.multiprocessors)
-    warps = beside * tile.warps / 4  # of a scheduler
-    rate = _CLOCK * machine.flops / machine.multiprocessors / _WARP_FLOPS
-    rate *= warps / (warps + _WAIT)
-    steps = ceil(sums_of(call)[2] / tile.parts) + ceil(call.inputs[1].shape[2] / op.stride[0]) - 1
-    issued = waves * beside * tile.warps * (_ONCE + steps * _instructions(call, tile)) / rate
-    moved = moved_bytes(call) / machine.bandwidth * _FETCHED[tile.columns]
-    chained = waves * steps * (_STEP + _STEP_ROW * op.stride[0])
-    return LAUNCH + max(issued, moved, chained) + _HINDERED * min(issued, moved)
-
-
-def _instructions(call: CudaCall, tile: DepthwiseRowsTile) -> float:
-    """Of a step of a warp: products, loads with their conversions, the stores."""
-    op: Conv2d = call.op
-    r, s = call.inputs[1].shape[2:]
-    down, aside = op.stride
-    loads = down * ((tile.across - 1) * aside + s)
-    products, stores = _OWN * tile.across * r * s, _OWN * tile.across
-    return products + loads * (_LOAD + _OWN) + tile.across * 4 + stores * _STORE
+    for micros, *tile in sorted(depthwise_rows_times(call), key=itemgetter(0)):
+        yield Variant(micros, partial(_launches, call, DepthwiseRowsTile(*tile)))
 
 
 def _launches(call: CudaCall, tile: DepthwiseRowsTile) -> tuple[Launch, ...]:
@@ -219,7 +122,7 @@ def _launches(call: CudaCall, tile: DepthwiseRowsTile) -> tuple[Launch, ...]:
         **divided(fused.integers, by_y),
     }  # fmt: skip
     operands = {"x": In(0), "w": weights, "y": Out(0), **fused.operands}
-    return (Launch(config, operands, integers, _programs(call, tile)),)
+    return (Launch(config, operands, integers, programs_of(call, tile)),)
 
 
 def _entry(config: DepthwiseRowsConfig) -> Entry:
@@ -233,7 +136,7 @@ def _entry(config: DepthwiseRowsConfig) -> Entry:
         "PAD_L": window.padding[1], "BM": strips, "BN": columns, "ACROSS": across,
         "AHEAD": 2 if places <= _FEW_PLACES else 1,
         # After as many steps, sums are in the registers that they began in.
-        "UNROLL": ceil(r / down) if r * s < _WIDE_WINDOW else 1,
+        "UNROLL": ceil(r / down) if r * s < WIDE_WINDOW else 1,
         "WHOLE": config.whole, "X_W": config.pixel, "W_UNIT": config.unit,
         "X_WIDE": config.wide[0], "W_WIDE": config.wide[1], "X_VEC": config.vectors[0],
         "Y_VEC": config.vectors[1], **config.fused.constants(),
@@ -247,7 +150,7 @@ def _entry(config: DepthwiseRowsConfig) -> Entry:
         config.fused.pointers,
         config.fused.integers,
         ("w_r", "w_s"),
-        strips * columns // (32 * _OWN),
+        strips * columns // (32 * OWN),
     )
 
 

@@ -28,9 +28,9 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     Tile,
     Weights,
     rounding_of,
-    tile_micros,
     vector,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     WindowConfig,
     channels_of,
@@ -64,6 +64,10 @@ _MEASURED_BLOCKS = {
     (128, 128, 32): 1.5, (128, 64, 16): 1.4, (128, 64, 32): 1.2, (128, 16, 32): 1.15,
     (128, 32, 32): 1.06,
 }  # fmt: skip
+_MEASURED_SHALLOW, _MEASURED_DEEP = (
+    tuple(factor * _MEASURED_BLOCKS.get(tile[:3], 1.0) for tile in _TILES)
+    for factor in (1.25, 1.08)
+)
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,13 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     size = call.inputs[0].dtype.itemsize
     # Neighbours are gathered one by one where channels do not fill 16 bytes.
     gathered = 1.0 if _unit(call) == "c" and _channels(call) * size % 16 == 0 else 1.5
-    timed = []
-    for tile in _TILES:
-        depth = -(-_depth(call) // tile[2]) * tile[2]
-        measured = 1.25 if _depth(call) <= _SHALLOW else 1.08
-        measured *= _MEASURED_BLOCKS.get(tile[:3], 1.0)
-        micros = tile_micros(call, tile, (1, n * p * q, k, depth)) * gathered * measured
-        timed.append((micros, tile))
+    depth = _depth(call)
+    measured = _MEASURED_SHALLOW if depth <= _SHALLOW else _MEASURED_DEEP
+    times = tile_times(call, _TILES, Products(1, k, 1, depth), n * p * q)
+    timed = [
+        (micros * gathered * more, tile)
+        for (micros, _), more, tile in zip(times, measured, _TILES, strict=True)
+    ]
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), rounding_of(tile))
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 
 from saccade.ir.expr import IDENTITY, Expr, arg, substitute
-from saccade.kernels.base import Operand, View
+from saccade.kernels.base import Operand, View, interned
 from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.conv2d.window_config import excess_of, sums_of
 from saccade.kernels.cuda.epilogue import (
@@ -96,7 +97,8 @@ class FusedConfig:
         return integers_of((self.epilogue, *self.operands))
 
 
-PLAIN = FusedConfig()
+_fused = interned(FusedConfig)
+PLAIN = _fused()
 """Nothing is fused: sums go as they are to where channels are neighbours."""
 
 
@@ -129,7 +131,7 @@ def loads_of(call: CudaCall) -> Fused:
     """Of a kernel that loads x and stores sums only."""
     views = prologue_views(call)
     code, operands, integers = words_of(call, 2, 2 + len(views), views)
-    return Fused(FusedConfig(str(call.op.prologue), operands=code), operands, integers)
+    return Fused(_fused(str(call.op.prologue), operands=code), operands, integers)
 
 
 def stores_of(call: CudaCall) -> Fused:
@@ -167,6 +169,7 @@ def _result_views(call: CudaCall) -> tuple[View, ...]:
     return tuple(view.broadcast_to(shape) for view in call.inputs[2 + _prologue_operands(call) :])
 
 
+@lru_cache(maxsize=1024)
 def moved(expr: Expr, count: int) -> str:
     """An expression whose operands come after `count` others."""
     return str(substitute(expr, {i: arg(i + count) for i in range(1, expr.operands)}))
@@ -176,9 +179,7 @@ def _stored(call: CudaCall, prologue: str, epilogue: str, operands: tuple[str, .
     y = call.outputs[0]
     unit = y.strides[1] == 1 or y.shape[1] == 1
     excess = excess_of(call)
-    plain = FusedConfig(
-        prologue, epilogue, operands, unit, excess=excess, room=y.room if y.zeros else 0
-    )
+    plain = _fused(prologue, epilogue, operands, unit, excess=excess, room=y.room if y.zeros else 0)
     match call.op:
         case Conv2d(store=DepthToSpaceStore(block, mode)):
             apart = "packed" if packed_block(call) else "apart"

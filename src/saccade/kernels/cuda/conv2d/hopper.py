@@ -16,7 +16,17 @@ from typing import NamedTuple
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
+from saccade.kernels.base import (
+    In,
+    Launch,
+    Operand,
+    Out,
+    Packed,
+    Packing,
+    Variant,
+    View,
+    interned,
+)
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import packed_block
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -28,17 +38,18 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import (
     HopperTile,
     fetches_early,
     hopper_epilogue,
-    hopper_micros,
-    hopper_tiles,
-    persistent,
     pixel_distance,
     programs_of,
 )
+from saccade.kernels.cuda.conv2d.hopper_times import hopper_times
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
-__all__ = ["CONV2D_HOPPER", "HopperConfig", "HopperOperands", "filters_map"]
+__all__ = [
+    "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "constants_of", "filters_map",
+    "functions_of", "hopper_launch", "pixels_map", "upper_of",
+]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
 _VECTOR = 8  # elements of 16 bytes, TMA's unit
@@ -72,6 +83,9 @@ class HopperConfig:
     prologue: str = str(IDENTITY)
 
 
+_config = interned(HopperConfig)
+
+
 def _supports(call: CudaCall) -> str | None:
     op: Conv2d = call.op
     x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
@@ -102,13 +116,13 @@ def _window(call: CudaCall) -> str | None:
     reach = [(taps - 1) * d for taps, d in zip(call.inputs[1].shape[2:], op.dilation, strict=True)]
     if max(reach) > 255:  # offsets are bytes
         return f"taps {max(reach)} pixels apart"
-    corners = [-pad for pad in op.padding[:2]] + list(_upper(call))
+    corners = [-pad for pad in op.padding[:2]] + list(upper_of(call))
     if min(corners) < -128 or max(corners) > 127:  # signed bytes
         return f"corners {corners}"
     return None
 
 
-def _upper(call: CudaCall) -> tuple[int, int]:
+def upper_of(call: CudaCall) -> tuple[int, int]:
     """Offsets of the last output pixel's first tap from the input's last pixel."""
     op: Conv2d = call.op
     _, _, p, q = sums_of(call)
@@ -143,11 +157,8 @@ def _nested(x: View) -> list[tuple[int, int]]:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    found = list(hopper_tiles(call))
-    found += [tile for tile in (persistent(call, one) for one in found) if tile is not None]
     _, c, r, s = call.inputs[1].shape
-    timed = sorted(((hopper_micros(call, tile), i, tile) for i, tile in enumerate(found)))
-    for place, (micros, _, tile) in enumerate(timed):
+    for place, (micros, _, tile) in enumerate(hopper_times(call)):
         build, rounding = partial(_launches, call, tile), tile.depth
         yield Variant(micros, partial(build, False), (rounding, False))
         # With one tap or one block of channels there is one order only.
@@ -200,48 +211,65 @@ class HopperOperands(NamedTuple):
 
 
 def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launch, ...]:
+    return (hopper_launch(call, tile, taps_inner=taps_inner),)
+
+
+def hopper_launch(call: CudaCall, tile: HopperTile, *, taps_inner: bool) -> Launch:
+    """The launch of a call by these tiles; see `HopperConfig.taps_inner`."""
     made = HopperOperands.of(call, tile.depth)
-    config = HopperConfig(
+    config = _config(
         element_of(call.inputs[0]), window_of(call), tile, taps_inner, made.even, made.block,
         made.packed, made.epilogue, str(call.op.prologue),
     )  # fmt: skip
     n, _, p, q = sums_of(call)
-    upper_h, upper_w = _upper(call)
+    upper_h, upper_w = upper_of(call)
     steps = -(-call.inputs[1].shape[1] // tile.depth)
     integers = {
         **made.integers, "rows": n * p * q, "steps": steps, "upper_h": upper_h, "upper_w": upper_w
     }  # fmt: skip
-    return (Launch(config, made.operands, integers, programs_of(call, tile)),)
+    return Launch(config, made.operands, integers, programs_of(call, tile))
 
 
-def _entry(config: HopperConfig) -> Entry:
+def constants_of(config: HopperConfig) -> dict[str, int]:
+    """For `Entry.constants`."""
     tile = config.tile
     window = config.window.constants()
     del window["PADDED"]  # what lies outside is zero for TMA
-    constants = {
+    return {
         **window, "BM": tile.rows, "BN": tile.columns, "BK": tile.depth, "WARPS": tile.warps,
         "STAGES": tile.stages, "TAPS_INNER": config.taps_inner, "EVEN": config.even,
         "BLOCK": config.block, "CRD": config.packed,
         "EARLY": fetches_early(config.tile, config.epilogue),
     }  # fmt: skip
+
+
+def functions_of(config: HopperConfig) -> dict[str, str]:
+    """For `Entry.functions`."""
     functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
     if config.prologue != str(IDENTITY):
         functions["PROLOGUE"] = gluon_prologue_of((config.prologue, *config.epilogue[1:]))
     fetch = gluon_fetch_of(config.epilogue)
     if fetch is not None:
         functions["FETCH"] = fetch
+    return functions
+
+
+def _entry(config: HopperConfig) -> Entry:
+    tile = config.tile
     return Entry(
         f"conv2d.hopper_code:{'convolve_tiles' if tile.persistent else 'convolve'}",
         (("y", config.element),),
         _INTEGERS,
-        constants,
-        functions,
+        constants_of(config),
+        functions_of(config),
         pointers_of(config.epilogue),
         integers_of(config.epilogue),
         warps=tile.warps,
-        descriptors=_descriptors(config),
+        descriptors=(
+            pixels_map(config), filters_map(config.element, tile.columns, tile.depth)
+        ),
         gluon=True,
-    )
+    )  # fmt: skip
 
 
 def filters_map(element: str, columns: int, depth: int) -> Descriptor:
@@ -249,14 +277,14 @@ def filters_map(element: str, columns: int, depth: int) -> Descriptor:
     return Descriptor("w", element, (columns, depth), ("filters", "depth"), ("depth", 1))
 
 
-def _descriptors(config: HopperConfig) -> tuple[Descriptor, ...]:
+def pixels_map(config: HopperConfig) -> Descriptor:
+    """The tensor map of x."""
     tile, window = config.tile, config.window
-    pixels = Descriptor(
+    return Descriptor(
         "x", config.element, (tile.rows, tile.depth), ("n", "h", "wd", "c"),
         ("x_n", "x_h", "x_w", 1), tuple(-pad for pad in window.padding), ("upper_h", "upper_w"),
         window.stride,
     )  # fmt: skip
-    return pixels, filters_map(config.element, tile.columns, tile.depth)
 
 
 CONV2D_HOPPER = CudaKernel("conv2d.hopper", (Conv2d,), HopperConfig, _supports, _variants, _entry)

@@ -3,7 +3,8 @@
 Rows of a tile are output pixels, which TMA's im2col mode gathers for one tap and one block of
 channels; columns are output channels, of weights packed [K, R·S·C']. All warps wait for a stage,
 begin its products, and once those of the step before are done its stage is asked for anew. No warps
-have parts of their own.
+have parts of their own. Behind the steps of the window may come those of a second one of one tap,
+over another image and with weights of its own (`x2`, `w2`), whose products go to the same sums.
 """
 
 from triton.experimental import gluon
@@ -19,9 +20,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 @gluon.jit
 def ask(
-    x, w, xs, ws, bars, t, slot, wanted, image, top, left, col, steps,
-    R: gl.constexpr, S: gl.constexpr, DILATION_H: gl.constexpr, DILATION_W: gl.constexpr,
-    BK: gl.constexpr, TAPS_INNER: gl.constexpr,
+    x, w, x2, w2, xs, ws, bars, t, slot, wanted, image, top, left, col, steps,
+    R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
+    DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
+    BK: gl.constexpr, TAPS_INNER: gl.constexpr, STRIDE2_H: gl.constexpr, STRIDE2_W: gl.constexpr,
 ):  # fmt: skip
     """Let TMA bring what step `t` of a tile multiplies to stage `slot`, if it is wanted.
 
@@ -39,6 +41,17 @@ def ask(
     dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
     # Before the loads begin: the stage is there once so many bytes have come.
     mbarrier.expect(bar, x.nbytes_per_cta + w.nbytes_per_cta, pred=wanted)
+    if x2 is not None:
+        beyond = t - R * S * steps
+        line = (top + PAD_T) // STRIDE_H * STRIDE2_H
+        pixel = (left + PAD_L) // STRIDE_W * STRIDE2_W
+        none = gl.to_tensor(0).to(gl.int16)
+        second = wanted & (beyond >= 0)
+        tma.async_load_im2col(
+            x2, [image, line, pixel, beyond * BK], [none, none], bar, xs.index(slot), pred=second
+        )
+        tma.async_load(w2, [col, beyond * BK], bar, ws.index(slot), pred=second)
+        wanted = wanted & (beyond < 0)
     tma.async_load_im2col(
         x, [image, top, left, block * BK], [dy, dx], bar, xs.index(slot), pred=wanted
     )
@@ -63,7 +76,8 @@ def convolve(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
     STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
     CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
-    PROLOGUE: gl.constexpr = None,
+    PROLOGUE: gl.constexpr = None, x2=None, w2=None, steps2=0, STRIDE2_H: gl.constexpr = 1,
+    STRIDE2_W: gl.constexpr = 1,
 ):  # fmt: skip
     """One tile of results a program.
 
@@ -83,13 +97,14 @@ def convolve(
     col = pid % blocks * BN
     m = pid // blocks * BM
     image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
-    total = R * S * steps
+    total = R * S * steps + steps2
     gl.assume(total > 0)  # or ptxas may let products wait for each other
     ahead: gl.constexpr = STAGES - 1
     for t in gl.static_range(ahead):
         ask(
-            x, w, xs, ws, bars, gl.to_tensor(t), t, t < total, image, top, left, col, steps,
-            R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+            x, w, x2, w2, xs, ws, bars, gl.to_tensor(t), t, t < total, image, top, left, col, steps,
+            R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T, PAD_L, BK, TAPS_INNER,
+            STRIDE2_H, STRIDE2_W,
         )  # fmt: skip
     if EARLY:
         fetched = fetch_tile(
@@ -113,8 +128,9 @@ def convolve(
         if PROLOGUE is None:  # the step before is done then, and its stage free
             acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
         ask(
-            x, w, xs, ws, bars, t + ahead, (t + ahead) % STAGES, t + ahead < total, image, top,
-            left, col, steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+            x, w, x2, w2, xs, ws, bars, t + ahead, (t + ahead) % STAGES, t + ahead < total, image,
+            top, left, col, steps, R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T, PAD_L,
+            BK, TAPS_INNER, STRIDE2_H, STRIDE2_W,
         )  # fmt: skip
     if PROLOGUE is None:
         acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
@@ -155,6 +171,7 @@ def convolve_tiles(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
     STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
     CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
+    x2=None, w2=None, steps2=0, STRIDE2_H: gl.constexpr = 1, STRIDE2_W: gl.constexpr = 1,
 ):  # fmt: skip
     """The same, a program taking every so manieth tile; a tile has at least STAGES - 1 steps.
 
@@ -171,14 +188,15 @@ def convolve_tiles(
     blocks = gl.cdiv(k * 8, BN)
     first = gl.program_id(0)
     count = gl.cdiv(gl.cdiv(rows, BM) * blocks - first, gl.num_programs(0))
-    total = R * S * steps
+    total = R * S * steps + steps2
     gl.assume(total > 0)  # or ptxas lets products wait for each other
     ahead: gl.constexpr = STAGES - 1
     image_0, top_0, left_0 = corner_of(first // blocks * BM, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
     for i in gl.static_range(ahead):
         ask(
-            x, w, xs, ws, bars, gl.to_tensor(i), i, i < total, image_0, top_0, left_0,
-            first % blocks * BN, steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+            x, w, x2, w2, xs, ws, bars, gl.to_tensor(i), i, i < total, image_0, top_0, left_0,
+            first % blocks * BN, steps, R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T,
+            PAD_L, BK, TAPS_INNER, STRIDE2_H, STRIDE2_W,
         )  # fmt: skip
     mma: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
@@ -209,10 +227,11 @@ def convolve_tiles(
             # Selected by products: the compiler would select before it divides, in every step.
             other = gl.where(own, 0, 1)
             ask(
-                x, w, xs, ws, bars, t + ahead - other * total, (at + ahead) % STAGES,
+                x, w, x2, w2, xs, ws, bars, t + ahead - other * total, (at + ahead) % STAGES,
                 own | (j + 1 < count), image + other * (then_image - image),
                 top + other * (then_top - top), left + other * (then_left - left),
-                col + other * (then_col - col), steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+                col + other * (then_col - col), steps, R, S, STRIDE_H, STRIDE_W, DILATION_H,
+                DILATION_W, PAD_T, PAD_L, BK, TAPS_INNER, STRIDE2_H, STRIDE2_W,
             )  # fmt: skip
         acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
         if not EARLY:

@@ -8,6 +8,7 @@ own, and comes to the sums by way of shared memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir.expr import parse, subtrees
@@ -33,6 +34,7 @@ def _loads(code: EpilogueCode) -> Iterator[tuple[int, str, bool]]:
         yield i, load_of(f"e{i}", code[i].split()[1], at), _is_tile(code[i])
 
 
+@lru_cache(maxsize=1024)  # estimates ask about few codes for every tile
 def tile_bytes(code: EpilogueCode) -> tuple[int, ...]:
     """Of the operands that vary along both: bytes of an element of each."""
     tiles = [code[i].split()[0] for i, _, tile in _loads(code) if tile]

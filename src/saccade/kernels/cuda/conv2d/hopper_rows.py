@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import ceil
 
 from saccade.backends.cuda.codegen.entry import Descriptor
@@ -25,7 +25,8 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_fetch_of,
     tile_bytes,
 )
-from saccade.kernels.cuda.conv2d.hopper_tiles import FROM_L2, hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.hopper_times import FROM_L2
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.kernels.cuda.machine import LAUNCH
@@ -133,8 +134,14 @@ def _supports(call: CudaCall) -> str | None:
     return None if _tiles(call) else "weights do not fit shared memory"
 
 
-def _tiles(call: CudaCall) -> list[RowsTile]:
+def _tiles(call: CudaCall) -> tuple[RowsTile, ...]:
     k, c, r, s = call.inputs[1].shape
+    return _fitting(k, c, r, s, call.target.shared)
+
+
+@lru_cache(maxsize=1024)
+def _fitting(k: int, c: int, r: int, s: int, shared: int) -> tuple[RowsTile, ...]:
+    """Tiles for k filters of c channels, r by s taps, in so much shared memory."""
     depth = step_depth(c)
     blocks, found = ceil(c / depth), []
     for lines, pixels, columns, warps, teams in _SHAPES:
@@ -145,15 +152,14 @@ def _tiles(call: CudaCall) -> list[RowsTile]:
         if columns >= 2 * max(16, k) or products > _MOST_PRODUCTS or bare.sums > _MOST_SUMS:
             continue
         for programs in (2, 1) if teams == 1 else (1,):
-            room = call.target.shared // programs - bare.beside - weights
+            room = shared // programs - bare.beside - weights
             most = min(_MOST_STAGES, room // (teams * bare.row))
             # A row arrives while one is multiplied and one may still be.
             stages = max((n for n in range(3, most + 1) if rows % n == 0), default=0)
-            tile = replace(bare, stages=stages)
             if stages:
-                found.append(tile)
+                found.append(replace(bare, stages=stages))
                 break  # one alone has nothing beside its ends, however many its stages
-    return found
+    return tuple(found)
 
 
 def _shared(call: CudaCall, tile: RowsTile) -> int:

@@ -1,13 +1,12 @@
-"""Tiles of `conv2d.hopper`: which suit a call, what they hold, how long they take."""
+"""Tiles of `conv2d.hopper`: which suit a call, and what they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import View, per_call
 from saccade.kernels.cuda.base import CudaCall
@@ -15,12 +14,11 @@ from saccade.kernels.cuda.conv2d.fused_operands import moved, prologue_views, wo
 from saccade.kernels.cuda.conv2d.hopper_epilogue import tile_bytes
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode
-from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "FROM_L2", "HopperTile", "fetches_early", "hopper_epilogue", "hopper_micros", "hopper_tiles",
-    "persistent", "pixel_distance", "programs_of", "step_depth",
+    "HopperLayer", "HopperTile", "fetches_early", "hopper_epilogue", "hopper_tiles", "layer_of",
+    "persistent", "pixel_distance", "programs_of", "resident", "step_depth", "steps_of",
 ]  # fmt: skip
 
 _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
@@ -28,22 +26,6 @@ _EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stage
 _FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
 _MOST_WITH_OPERAND = 128  # registers of a thread for sums and a prologue's operand
 _REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
-# Fitted to the times of 84 layers of four networks in float16, about seven variants of each, on one
-# H200: 17% off in the mean, and what they choose is 3.8% slower than the best.
-_STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
-"""Microseconds on the H200 from asking for a step to having it, to a program's first, to a next
-tile's first."""
-FROM_L2 = 2.8
-"""Over the memory's bandwidth, on the H200."""
-_RATE, _COPY = 1.0, 1.46
-"""Of what `Gpu` says, on the H200: products; x and y, beside which the rest goes on."""
-_TILE, _ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
-"""Microseconds on the H200 of a tile's end; of each result's; as much again for each byte that it
-reads; times so much where pixels are not evenly apart."""
-_CHANGED = 1e-4
-"""Microseconds of an element's prologue, by a multiprocessor of the H200."""
-_BESIDE_EACH_OTHER = 1.5  # 1 where sums and bytes wait for each other, much more where they do not
-_EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +75,58 @@ def step_depth(channels: int) -> int:
     return 64 if channels > 32 else 32 if channels > 16 else 16
 
 
-def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
-    """The tiles that suit a call."""
+class HopperLayer(NamedTuple):
+    """What tiles depend on, whatever the size of the image.
+
+    Attributes:
+        machine, shared: See `GpuTarget`.
+        filters, channels, taps: Of the weights.
+        more: Channels of another image, with weights of one tap, that sums go on with.
+        code: Of the epilogue.
+        even: Whether pixels are evenly apart.
+        prologue: Whether there is one.
+    """
+
+    machine: str
+    shared: int
+    filters: int
+    channels: int
+    taps: int
+    more: int
+    code: EpilogueCode
+    even: bool
+    prologue: bool
+
+
+@per_call
+def layer_of(call: CudaCall) -> HopperLayer:
+    """The layer of a call, to whose sums nothing is added."""
     k, c, r, s = call.inputs[1].shape
-    depth = step_depth(c)
-    steps = r * s * ceil(c / depth)
+    epilogue, even = hopper_epilogue(call)
+    target, prologue = call.target, call.op.prologue != IDENTITY
+    code = epilogue.code
+    return HopperLayer(target.machine, target.shared, k, c, r * s, 0, code, even, prologue)
+
+
+def hopper_tiles(layer: HopperLayer) -> tuple[HopperTile, ...]:
+    """The tiles that suit a layer."""
+    depth, steps = step_depth(layer.channels), steps_of(layer)
     found = dict[HopperTile, None]()
-    prologue = call.op.prologue != IDENTITY
-    widest = 256 if tile_bytes(hopper_epilogue(call)[0].code) else 512  # or registers spill
+    widest = 256 if tile_bytes(layer.code) else 512  # or registers spill
     for tile in _TILES:
-        if tile.columns >= widest or (prologue and _with_operand(tile) > _MOST_WITH_OPERAND):
+        if tile.columns >= widest or (layer.prologue and _with_operand(tile) > _MOST_WITH_OPERAND):
             continue
         # Blocks that are less than half empty, and no more stages than there are steps to ask for.
-        if tile.columns < 2 * max(16, k) and tile.shared <= call.target.shared:
+        if tile.columns < 2 * max(16, layer.filters) and tile.shared <= layer.shared:
             stages = min(tile.stages, max(2, steps + 1))
             found[replace(tile, depth=depth, stages=stages)] = None
     return tuple(found)
+
+
+def steps_of(layer: HopperLayer) -> int:
+    """Steps of a tile: through the window, then through the channels of another image."""
+    depth = step_depth(layer.channels)
+    return layer.taps * ceil(layer.channels / depth) + ceil(layer.more / depth)
 
 
 def _with_operand(tile: HopperTile) -> int:
@@ -116,48 +134,47 @@ def _with_operand(tile: HopperTile) -> int:
     return tile.sums + tile.rows * tile.depth // (32 * tile.warps)
 
 
-def persistent(call: CudaCall, tile: HopperTile) -> HopperTile | None:
-    """The tile for programs that take several, if they would, with stages that it has steps for."""
-    if call.op.prologue != IDENTITY:
+def persistent(layer: HopperLayer, tile: HopperTile) -> HopperTile | None:
+    """The tile for programs that take several, if they may, with stages that it has steps for."""
+    if layer.prologue:
         return None
-    _, c, r, s = call.inputs[1].shape
-    # `convolve_tiles` counts on STAGES - 1 steps of a tile at least.
-    stages = min(tile.stages, r * s * ceil(c / tile.depth) + 1)
-    lasting = replace(tile, stages=stages, persistent=True)
-    # Results change places beside the ring here, which takes room from it.
-    while lasting.shared > call.target.shared:
-        lasting = replace(lasting, stages=lasting.stages - 1)
-    resident = _resident(call, lasting) * call.target.multiprocessors
-    epilogue, even = hopper_epilogue(call)
-    if tile.sums >= 128 and (tile_bytes(epilogue.code) or not even):
+    if tile.sums >= 128 and (tile_bytes(layer.code) or not layer.even):
         return None  # or registers spill
-    return lasting if lasting.stages > 1 and _tiles(call, tile) > resident else None
+    # `convolve_tiles` counts on STAGES - 1 steps of a tile at least.
+    lasting = replace(tile, stages=min(tile.stages, steps_of(layer) + 1), persistent=True)
+    # Results change places beside the ring here, which takes room from it.
+    while lasting.shared > layer.shared:
+        lasting = replace(lasting, stages=lasting.stages - 1)
+    return lasting if lasting.stages > 1 else None
 
 
-def _resident(call: CudaCall, tile: HopperTile) -> int:
+def resident(layer: HopperLayer, tile: HopperTile) -> int:
     """Programs that a multiprocessor runs at once."""
-    each = _operands(tile, hopper_epilogue(call)[0].code) + _BESIDE
-    return max(1, min(call.target.shared // tile.shared, _FILE // (32 * tile.warps * each)))
+    each = _operands(tile, layer.code) + _BESIDE
+    return max(1, min(layer.shared // tile.shared, _FILE // (32 * tile.warps * each)))
 
 
 def programs_of(call: CudaCall, tile: HopperTile) -> int:
     """Programs of a launch."""
-    if not tile.persistent:
-        return _tiles(call, tile)
-    return min(_tiles(call, tile), call.target.multiprocessors * _resident(call, tile))
-
-
-def _tiles(call: CudaCall, tile: HopperTile) -> int:
     n, k, p, q = sums_of(call)
-    return ceil(n * p * q / tile.rows) * ceil(k / tile.columns)
+    tiles = -(-n * p * q // tile.rows) * -(-k // tile.columns)
+    if not tile.persistent:
+        return tiles
+    return min(tiles, call.target.multiprocessors * resident(layer_of(call), tile))
 
 
 def pixel_distance(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
     """Elements between neighbours counted through all images, rows and columns, if it is one."""
-    axes = [(n, step) for n, step in zip(sizes, strides, strict=True) if n > 1]
-    if any(outer != n * inner for (_, outer), (n, inner) in pairwise(axes)):
-        return None
-    return axes[-1][1] if axes else 0
+    apart, together = None, 0
+    for n, step in zip(reversed(sizes), reversed(strides), strict=True):
+        if n > 1:
+            if apart is None:
+                apart = step
+            # As far as all that the axes inside have.
+            elif step != together:
+                return None
+            together = n * step
+    return apart or 0
 
 
 @per_call
@@ -186,39 +203,6 @@ def _block_epilogue(call: CudaCall, views: tuple[View, ...]) -> BlockEpilogue:
     words, operands, integers = words_of(call, 2, len(call.inputs), views)
     expression = moved(call.op.epilogue, call.op.n_prologue)
     return BlockEpilogue((expression, *words), operands, integers)
-
-
-def hopper_micros(call: CudaCall, tile: HopperTile) -> float:
-    """Tiles of the busiest multiprocessor, as many at a time as it holds; or the bytes.
-
-    A tile alone takes its steps one after the other, as they arrive; several at a time share the
-    matrix units and what comes from the L2.
-    """
-    op, machine = call.op, gpu(call.target.machine)
-    _, c, r, s = call.inputs[1].shape
-    epilogue, even = hopper_epilogue(call)
-    steps = r * s * ceil(c / tile.depth)
-    flops = 2.0 * tile.rows * tile.columns * tile.depth
-    busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
-    read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
-    ends = tile.rows * tile.columns * _ENDS * (1.0 if even else _UNEVEN)
-    ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(epilogue.code)))
-    changed = tile.rows * tile.depth * _CHANGED if op.prologue != IDENTITY else 0.0
-    shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
-    alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
-    resident = _resident(call, tile)
-    busiest = ceil(_tiles(call, tile) / machine.multiprocessors)
-    if tile.persistent:
-        rounds = ceil(busiest / resident)
-        total = _BEGIN + rounds * (max(alone, min(resident, busiest) * shared) + _NEXT)
-    else:
-        whole, rest = divmod(busiest, resident)
-        total = whole * max(_BEGIN + alone, resident * shared)
-        total += max(_BEGIN + alone, rest * shared) if rest else 0.0
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
-    copied = nbytes / (_COPY * machine.bandwidth)
-    together: float = (total**_BESIDE_EACH_OTHER + copied**_BESIDE_EACH_OTHER) ** _EACH_ALONE
-    return LAUNCH + together
 
 
 def fetches_early(tile: HopperTile, code: EpilogueCode) -> bool:

@@ -8,7 +8,7 @@ units, or the bytes of x, the weights and y.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 
 from saccade.ir.expr import IDENTITY
@@ -23,10 +23,10 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     config_of,
     rounding_of,
     summed,
-    tile_micros,
     tiles_of,
     weights_of,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import channels_of, sums_of, unfit
 from saccade.opdefs import Conv2d
 
@@ -64,15 +64,15 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
     groups = call.op.groups
     r, s = call.inputs[1].shape[2:]
     c = channels_of(call)
-    timed = []
-    for tile in tiles_of(call, c, k // groups):
-        depth = r * s * -(-c // tile[2]) * tile[2]
-        micros = tile_micros(call, tile, (groups, n * p * q, k // groups, depth))
-        blocks = groups * -(-n * p * q // tile[0]) * -(-(k // groups) // tile[1])
-        ends = tile[0] * (tile[1] * _END + depth * _changed(call))
-        ends *= -(-blocks // call.target.multiprocessors)
-        measured = _MEASURED * _MEASURED_BLOCKS.get(tile[:2], 1.0)
-        timed.append((micros * measured + ends, tile))
+    products = Products(groups, k // groups, r * s, c)
+    tiles = tiles_of(call, c, k // groups)
+    times = tile_times(call, tiles, products, n * p * q)
+    timed = [
+        (micros * measured + ends * waves, tile)
+        for (micros, waves), (measured, ends), tile in zip(
+            times, _corrections(tiles, products, _changed(call)), tiles, strict=True
+        )
+    ]
     timed.sort(key=itemgetter(0))
     for i, (micros, tile) in enumerate(timed):
         rounding = rounding_of(tile)
@@ -84,6 +84,19 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
         if i < 2 and k // groups > tile[1] and n * p * q > 2 * tile[0]:
             banded = partial(_launches, call, tile, _BAND, False)
             yield Variant(micros * 1.02, banded, (rounding, False))
+
+
+@lru_cache(maxsize=1024)
+def _corrections(
+    tiles: tuple[Tile, ...], products: Products, changed: float
+) -> tuple[tuple[float, float], ...]:
+    """For each tile, measured times over estimates, and microseconds of the ends of a block."""
+    found = []
+    for bm, bn, bk, _, _ in tiles:
+        depth = products.taps * -(-products.terms // bk) * bk
+        measured = _MEASURED * _MEASURED_BLOCKS.get((bm, bn), 1.0)
+        found.append((measured, bm * (bn * _END + depth * changed)))
+    return tuple(found)
 
 
 def _changed(call: CudaCall) -> float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import gcd
 
-from saccade.backends.cuda.gpus import gpu
-from saccade.ir import DType
-from saccade.kernels.base import In, Operand, Packed, Packing, per_call
+from saccade.kernels.base import In, Operand, Packed, Packing, interned
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import (
     PLAIN,
@@ -24,13 +22,12 @@ from saccade.kernels.cuda.conv2d.window_config import (
     weights_unit,
     window_of,
 )
-from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import Conv2d, ConvTranspose2d
 
 __all__ = [
     "MULTIPLES", "SUMMED", "WEIGHTS", "ImplicitGemmConfig", "Tile", "Weights", "config_of",
-    "rounding_of", "summed", "tile_micros", "tiles_of", "vector", "weights_of",
+    "rounding_of", "summed", "tiles_of", "vector", "weights_of",
 ]  # fmt: skip
 
 Tile = tuple[int, int, int, int, int]
@@ -46,9 +43,6 @@ _TILES: tuple[Tile, ...] = (
     (64, 128, 64, 4, 4), (64, 64, 64, 4, 4), (128, 32, 64, 4, 4), (64, 32, 64, 4, 5),
     (32, 64, 64, 4, 5), (32, 32, 64, 4, 5), (128, 16, 64, 4, 4), (16, 32, 128, 4, 4),
 )  # fmt: skip
-# Bandwidth of the L2 cache over the memory's, and microseconds from asking for a step's operands to
-# having them: estimates, which factors measured on one H200 correct (`implicit_gemm._MEASURED`).
-_CACHED, _LATENCY = 1.5, 0.7
 _WARP_GROUP = 64  # rows of the products of four warps together
 _LEAST = 16  # of any edge of a block on the matrix units
 
@@ -90,6 +84,9 @@ class ImplicitGemmConfig:
             "W_UNIT": self.units[1], "EVEN_C": self.even[0], "EVEN_K": self.even[1],
             "X_VEC": self.vectors[0],
         }  # fmt: skip
+
+
+_config = interned(ImplicitGemmConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ def config_of(
     """The config of a call for a tile."""
     x, y = call.inputs[0], call.outputs[0]
     c, k = channels_of(call), sums_of(call)[1] // call.op.groups
-    return ImplicitGemmConfig(
+    return _config(
         (element_of(x), weights.element, element_of(y)), window_of(call), dot_precision(call),
         tile, group, taps_inner, (x.strides[1] == 1 or x.shape[1] == 1, weights.unit),
         (c % tile[2] == 0, weights.columns % tile[1] == 0 and k == weights.columns),
@@ -181,69 +178,32 @@ def vector(*counts: int) -> int:
     return gcd(8, *counts)
 
 
-def tiles_of(call: CudaCall, channels: int, columns: int) -> Iterator[Tile]:
+def tiles_of(call: CudaCall, channels: int, columns: int) -> tuple[Tile, ...]:
     """Tiles for products of so many channels and columns that shared memory has room for."""
-    size = product_dtype(call).itemsize
+    return _fitting(product_dtype(call).itemsize, channels, columns, call.target.shared)
+
+
+@lru_cache(maxsize=1024)
+def _fitting(size: int, channels: int, columns: int, shared: int) -> tuple[Tile, ...]:
+    """The same for elements of so many bytes."""
     deepest = max(_LEAST, 1 << max(0, channels - 1).bit_length())
     widest = max(_LEAST, 1 << max(0, columns - 1).bit_length())
-    seen = set()
+    found = dict[Tile, None]()
     for bm, bn, bk, warps, stages in _TILES:
         # float32 has half as many elements in as many bytes.
         depth = min(bk * 2 // size, deepest)
         # Its products may be three, whose parts take registers: smaller blocks, more warps.
         more = 2 if size == 4 and bm * bn == 128 * 64 else 1
         tile = (bm, min(bn, widest), depth, warps * more, stages)
-        fits = stages * (bm + tile[1]) * depth * size <= call.target.shared
-        fits = fits and (size < 4 or bm * tile[1] <= 128 * 128)
-        if fits and tile not in seen:
-            seen.add(tile)
-            yield tile
+        fits = stages * (bm + tile[1]) * depth * size <= shared
+        if fits and (size < 4 or bm * tile[1] <= 128 * 128):
+            found[tile] = None
+    return tuple(found)
 
 
 def rounding_of(tile: Tile) -> tuple[int, bool]:
     """What the bits of a sum depend on: the depth of steps, and whether warp groups multiply."""
     return tile[2], tile[0] >= _WARP_GROUP
-
-
-def tile_micros(
-    call: CudaCall, tile: Tile, products: tuple[int, int, int, int], splits: int = 1
-) -> float:
-    """Estimated time of sums in blocks of a tile.
-
-    Args:
-        call: The call.
-        tile: Their tile.
-        products: How many products there are, and of each rows, columns and terms.
-        splits: Parts that each sum is made in.
-    """
-    count, rows, columns, depth = products
-    machine, size = gpu(call.target.machine), call.inputs[0].dtype.itemsize
-    bm, bn, bk, _, stages = tile
-    blocks = count * splits * -(-rows // bm) * -(-columns // bn)
-    steps = -(-depth // (bk * splits))
-    # Small blocks read more for each product, and wait for it where few are at work.
-    part: float = min(1.0, bm * bn / (128 * 128)) ** 0.35
-    rate = 0.75 * part * _rate(call) / machine.multiprocessors
-    busy = -(-blocks // machine.multiprocessors) * steps * 2.0 * bm * bn * bk / rate
-    resident = max(1, min(8, machine.shared // (stages * (bm + bn) * bk * size)))
-    waves = -(-blocks // (machine.multiprocessors * resident))
-    waited = waves * steps * _LATENCY / max(1, stages - 1)
-    # Every block reads its rows and columns anew, from the L2 cache at best.
-    fill = max(1e-3, min(1.0, blocks / machine.multiprocessors))
-    cached = blocks * steps * bk * (bm + bn) * size / (_CACHED * machine.bandwidth * fill)
-    moved = moved_bytes(call) / (0.8 * machine.bandwidth)
-    return LAUNCH + max(busy, waited, cached, moved) + 0.05 * (busy + cached)
-
-
-@per_call
-def _rate(call: CudaCall) -> float:
-    """Operations per microsecond."""
-    machine = gpu(call.target.machine)
-    if product_dtype(call) is not DType.F32:
-        return machine.matrix_flops
-    # TF32 has half the rate of float16, and three of its products make one of float32.
-    parts = {"tf32": 2.0, "tf32x3": 6.0}.get(dot_precision(call))
-    return machine.matrix_flops / parts if parts else machine.flops
 
 
 def _padded(n: int) -> int:

@@ -1,15 +1,15 @@
 """Convolution of up to four channels in two launches: stems of networks that read images.
 
 Gathering such an image element by element costs an instruction for each product's operand. Here a
-first launch writes it as [N, H, W, 4] in the type of the products, and the second reads the taps of
-a row as neighbours, eight bytes and more at once. Floor: the bytes of x, of the image twice, and of
-the result.
+first launch writes it as [N, H', W', 4] in the type of the products, with zeros around it, and the
+second reads the taps of a row as neighbours, eight bytes and more at once. Floor: the bytes of x,
+of the image twice, and of the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 
@@ -25,7 +25,8 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     packed_block,
     stored_vector,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile, tile_micros
+from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     WindowConfig,
@@ -42,9 +43,12 @@ __all__ = ["CONV2D_ROW_TAPS", "RowTapsConfig"]
 
 _CHANNELS = 4  # of a pixel of the image: eight bytes of float16
 _SPREAD = (4, 256)  # rows and columns of the image, of a program
-_TILES = ((128, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (128, 128, 8, 2), (64, 32, 4, 2),
-          (32, 32, 4, 2), (256, 64, 8, 2), (256, 32, 8, 2), (256, 16, 8, 2), (128, 64, 4, 4),
-          (64, 64, 4, 4), (128, 32, 4, 2), (128, 32, 4, 4), (256, 64, 8, 4),
+_MOST_ELEMENTS = 1 << 31  # of the image: offsets are int32
+# Of those alike but for their stages, four come first: ResNet-50's stem at batch 128 took 273 µs for
+# 297 with two on an H100.
+_TILES = ((128, 64, 4, 4), (64, 64, 4, 2), (32, 64, 4, 2), (128, 128, 8, 2), (64, 32, 4, 2),
+          (32, 32, 4, 2), (256, 64, 8, 4), (256, 32, 8, 2), (256, 16, 8, 2), (128, 64, 4, 2),
+          (64, 64, 4, 4), (128, 32, 4, 2), (128, 32, 4, 4), (256, 64, 8, 2),
           (64, 32, 4, 4))  # fmt: skip
 """Rows and columns of a block, warps, stages."""
 _MOST_COLUMNS = 256  # terms of a row of taps
@@ -61,7 +65,7 @@ class RowTapsConfig:
         elements: Of x, of the image and the products, of y.
         channels: Of x.
         unit: The axis of x along which neighbours lie side by side, where it is known: w or none.
-        window: The window; a point for "spread".
+        window: The window; for "spread" a point with the padding.
         precision: How products of float32 are made, for `tl.dot`.
         tile: Rows, columns and depth of a block, warps, stages.
         vector: What the strides of y are multiples of.
@@ -94,7 +98,19 @@ def _supports(call: CudaCall) -> str | None:
         return "weights are no constant"
     if 4 * call.inputs[1].shape[3] > _MOST_COLUMNS:
         return f"{call.inputs[1].shape[3]} taps in a row"
+    down, across = _image(call)
+    if call.inputs[0].shape[0] * down * across * _CHANNELS >= _MOST_ELEMENTS:
+        return "an image of 2^31 elements or more"
     return unfit(call)
+
+
+def _image(call: CudaCall) -> tuple[int, int]:
+    """Rows and columns that windows reach, zeros around the image among them; an even number."""
+    op: Conv2d = call.op
+    _, _, p, q = sums_of(call)
+    r, s = call.inputs[1].shape[2:]
+    across = max(0, q - 1) * op.stride[1] + s
+    return max(0, p - 1) * op.stride[0] + (r - 1) * op.dilation[0] + 1, across + across % 2
 
 
 def _depth(call: CudaCall) -> int:
@@ -105,38 +121,45 @@ def _depth(call: CudaCall) -> int:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
-    rows, depth = n * p * q, call.inputs[1].shape[2] * _depth(call)
+    terms = _depth(call)
     x = call.inputs[0]
-    image = n * x.shape[2] * x.shape[3] * _CHANNELS * product_dtype(call).itemsize
-    before = stream_micros(call, x.nbytes + image)
+    before = stream_micros(call, x.nbytes + _image_bytes(call))
     timed = []
-    for bm, bn, warps, stages in _TILES:
-        tile = (bm, bn, _depth(call), warps, stages)
-        measured = _MEASURED_LARGE if bm * bn >= _LARGE else _MEASURED
-        timed.append((measured * (before + tile_micros(call, tile, (1, rows, k, depth))), tile))
+    tiles = tuple((bm, bn, terms, warps, stages) for bm, bn, warps, stages in _TILES)
+    products = Products(1, k, call.inputs[1].shape[2], terms)
+    times = tile_times(call, tiles, products, n * p * q)
+    for (micros, _), tile in zip(times, tiles, strict=True):
+        measured = _MEASURED_LARGE if tile[0] * tile[1] >= _LARGE else _MEASURED
+        timed.append((measured * (before + micros), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), tile[2])
+
+
+def _image_bytes(call: CudaCall) -> int:
+    down, across = _image(call)
+    images: int = call.inputs[0].shape[0]
+    return images * down * across * _CHANNELS * product_dtype(call).itemsize
 
 
 def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     x, y = call.inputs[0], call.outputs[0]
     n, k, p, q = sums_of(call)
     fused, kind = fused_of(call), product_dtype(call)
-    h, wd = x.shape[2:]
-    image = Temp(0, n * h * wd * _CHANNELS * kind.itemsize)
+    down, across = _image(call)
+    image, window = Temp(0, _image_bytes(call)), window_of(call)
     elements = (element_of(x), ELEMENTS[kind], element_of(y))
     unit = "w" if x.strides[3] == 1 else ""
+    around = replace(POINT, padding=window.padding, padded=any(window.padding))
     first = Launch(
-        RowTapsConfig("spread", elements, x.shape[1], unit),
+        RowTapsConfig("spread", elements, x.shape[1], unit, around),
         {"x": In(0), "wide": image},
-        {"n": n, "h": h, "wd": wd, "x_n": x.strides[0], "x_c": x.strides[1],
-         "x_h": x.strides[2], "x_w": x.strides[3]},
-        -(-n * h // _SPREAD[0]) * -(-wd // _SPREAD[1]),
+        {"n": n, "h": x.shape[2], "wd": x.shape[3], "down": down, "across": across,
+         "x_n": x.strides[0], "x_c": x.strides[1], "x_h": x.strides[2], "x_w": x.strides[3]},
+        -(-n * down // _SPREAD[0]) * -(-(across - window.padding[1] + _lead(around)) // _SPREAD[1]),
     )  # fmt: skip
     columns, by_y = -(-k // 16) * 16, stored_vector(call, k)
     config = RowTapsConfig(
-        "sum", elements, x.shape[1], "", window_of(call), dot_precision(call), tile, by_y,
-        fused.config,
+        "sum", elements, x.shape[1], "", window, dot_precision(call), tile, by_y, fused.config,
     )  # fmt: skip
     r = call.inputs[1].shape[2]
     packing = Packing(
@@ -144,13 +167,18 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
         r * tile[2] * columns * kind.itemsize,
     )  # fmt: skip
     integers = {
-        "n": n, "h": h, "wd": wd, "k": (k + excess_of(call)) // by_y, "p": p, "q": q,
-        "columns": columns,
+        "n": n, "down": down, "across": across // 2, "k": (k + excess_of(call)) // by_y,
+        "p": p, "q": q, "columns": columns,
         **divided(fused.integers, by_y),
     }  # fmt: skip
     operands = {"wide": image, "w": Packed(packing), "y": Out(0), **fused.operands}
     programs = -(-n * p * q // tile[0]) * -(-k // tile[1])
     return first, Launch(config, operands, integers, programs)
+
+
+def _lead(window: WindowConfig) -> int:
+    """Columns before the image's first that "spread" begins with: whole vectors of them."""
+    return -(-window.padding[1] // _CHANNELS) * _CHANNELS
 
 
 def _entry(config: RowTapsConfig) -> Entry:
@@ -159,21 +187,22 @@ def _entry(config: RowTapsConfig) -> Entry:
         return Entry(
             "conv2d.row_taps_code:spread",
             (("x", x), ("wide", kind)),
-            ("n", "h", "wd", "x_n", "x_c", "x_h", "x_w"),
+            ("n", "h", "wd", "down", "across", "x_n", "x_c", "x_h", "x_w"),
             {
                 "C": config.channels, "ROWS": config.tile[0], "COLUMNS": config.tile[1],
-                "X_UNIT": config.unit,
+                "X_UNIT": config.unit, "PAD_T": config.window.padding[0],
+                "PAD_L": config.window.padding[1], "LEAD": _lead(config.window),
             },
             multiples=("wd", "x_n", "x_c", "x_h"),
         )  # fmt: skip
     bm, bn, bk, warps, stages = config.tile
-    # Taps of a row are neighbours here, and edges are tested whether there is padding or not.
-    left_out = ("DILATION_W", "PADDED")
+    # Taps of a row are neighbours here, and the image has its zeros around it.
+    left_out = ("DILATION_W", "PADDED", "PAD_T", "PAD_L")
     window = {n: v for n, v in config.window.constants().items() if n not in left_out}
     return Entry(
         "conv2d.row_taps_code:convolve",
         (("wide", kind), ("w", kind), ("y", y)),
-        ("n", "h", "wd", "k", "p", "q", "columns", *STORES),
+        ("n", "down", "across", "k", "p", "q", "columns", *STORES),
         {
             **window, "PRECISION": config.precision, "BM": bm, "BN": bn, "BK": bk,
             "Y_VEC": config.vector, **config.fused.constants(),

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Out, Temp, Variant
+from saccade.kernels.base import In, Launch, Out, Temp, Variant, interned
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import STORES, divided, loads_of, stores_of
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
@@ -25,10 +25,10 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     config_of,
     rounding_of,
     summed,
-    tile_micros,
     tiles_of,
     weights_of,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     channels_of,
@@ -63,6 +63,9 @@ class SplitKConfig:
     product: ImplicitGemmConfig
 
 
+_config = interned(SplitKConfig)
+
+
 def _supports(call: CudaCall) -> str | None:
     op: Conv2d = call.op
     if op.groups != 1:
@@ -78,27 +81,33 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     r, s = call.inputs[1].shape[2:]
     c = channels_of(call)
-    timed = []
-    for tile in tiles_of(call, c, k):
-        steps = r * s * -(-c // tile[2])
-        for splits in _SPLITS:
-            # Two parts at any length, as a supported call has to have a variant.
-            if splits > 2 and splits * _SHORTEST > steps:
-                continue
-            products = (1, n * p * q, k, steps * tile[2])
-            micros = tile_micros(call, tile, products, splits) + _adding(call, splits)
-            measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
-            timed.append((measured * micros, tile, splits))
-    for micros, tile, splits in sorted(timed, key=itemgetter(0)):
+    products = Products(1, k, r * s, c)
+    tiles, splits = _parted(tiles_of(call, c, k), products)
+    times = tile_times(call, tiles, products, n * p * q, splits)
+    # Of writing, reading and adding the parts, which stay in the L2 cache: microseconds.
+    rate, nbytes = gpu(call.target.machine).bandwidth, 2.0 * 4 * n * p * q * k
+    adding = {parts: LAUNCH + nbytes * parts / rate for parts in _SPLITS}
+    measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
+    timed = [
+        (measured * (micros + adding[parts]), tile, parts)
+        for (micros, _), tile, parts in zip(times, tiles, splits, strict=True)
+    ]
+    for micros, tile, parts in sorted(timed, key=itemgetter(0)):
         # How a sum is parted shows in its last bits.
-        yield Variant(micros, partial(_launches, call, tile, splits), (rounding_of(tile), splits))
+        yield Variant(micros, partial(_launches, call, tile, parts), (rounding_of(tile), parts))
 
 
-def _adding(call: CudaCall, splits: int) -> float:
-    """Microseconds of writing, reading and adding the parts; they stay in the L2 cache."""
-    n, k, p, q = sums_of(call)
-    nbytes = 2.0 * 4 * splits * n * p * q * k
-    return LAUNCH + nbytes / gpu(call.target.machine).bandwidth
+@lru_cache(maxsize=1024)
+def _parted(
+    tiles: tuple[Tile, ...], products: Products
+) -> tuple[tuple[Tile, ...], tuple[int, ...]]:
+    """Tiles, each as often as its sums may be parted, and in how many parts."""
+    found = []
+    for tile in tiles:
+        steps = products.taps * -(-products.terms // tile[2])
+        # Two parts at any length, as a supported call has to have a variant.
+        found += [(tile, n) for n in _SPLITS if n <= 2 or n * _SHORTEST <= steps]
+    return tuple(tile for tile, _ in found), tuple(n for _, n in found)
 
 
 def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
@@ -109,7 +118,7 @@ def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
     product = config_of(call, tile, weights, loads.config)
     parts = Temp(0, 4 * splits * n * p * q * pitch)
     first = Launch(
-        SplitKConfig("sum", splits, product),
+        _config("sum", splits, product),
         {"x": In(0), "w": weights.operand, "parts": parts, **loads.operands},
         {**summed(call, weights), "pitch": pitch, **loads.integers},
         splits * -(-n * p * q // tile[0]) * -(-k // tile[1]),
@@ -121,7 +130,7 @@ def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
     )  # fmt: skip
     sizes = {"n": n, "k": (k + excess_of(call)) // by_y, "p": p, "q": q, "pitch": pitch}
     second = Launch(
-        SplitKConfig("add", splits, added),
+        _config("add", splits, added),
         {"parts": parts, "y": Out(0), **stores.operands},
         {**sizes, **divided(stores.integers, by_y)},
         -(-n * p * q // _ADDED[0]) * -(-k // _ADDED[1]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from saccade.ir import Op
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import per_call
+from saccade.kernels.base import interned, per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall
 from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore
 
@@ -45,7 +45,8 @@ class WindowConfig:
         }  # fmt: skip
 
 
-POINT = WindowConfig((1, 1), (1, 1), (1, 1), (0, 0), padded=False)
+_window = interned(WindowConfig)
+POINT = _window((1, 1), (1, 1), (1, 1), (0, 0), padded=False)
 """The window of a plain product."""
 
 
@@ -53,7 +54,7 @@ def window_of(call: CudaCall) -> WindowConfig:
     """The window of a convolution."""
     op: Conv2d | ConvTranspose2d = call.op
     r, s = call.inputs[1].shape[2:]
-    return WindowConfig((r, s), op.stride, op.dilation, op.padding[:2], any(op.padding))
+    return _window((r, s), op.stride, op.dilation, op.padding[:2], any(op.padding))
 
 
 @per_call
@@ -108,12 +109,18 @@ def excess_of(call: CudaCall) -> int:
 
 def unfit(call: CudaCall) -> str | None:
     """Why no kernel of the family takes a call."""
+    return _refused(call) or None
+
+
+@per_call
+def _refused(call: CudaCall) -> str:
+    """The reason, or nothing: every kernel of the family asks."""
     views = (*call.inputs, *call.outputs)
     if any(view.dtype not in FLOATS for view in views):
         return "element types"
     if any(view.extent >= _MOST for view in views):
         return "2^31 elements or more"
-    return None
+    return ""
 
 
 def weights_unit(call: CudaCall) -> str:

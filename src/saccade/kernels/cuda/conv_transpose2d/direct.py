@@ -25,10 +25,10 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     config_of,
     rounding_of,
     summed,
-    tile_micros,
     tiles_of,
     weights_of,
 )
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import unfit
 from saccade.opdefs import ConvTranspose2d
 
@@ -62,11 +62,10 @@ def _step(stride: int, dilation: int) -> int:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     op: ConvTranspose2d = call.op
     c, k = call.inputs[1].shape[0] // op.groups, call.inputs[1].shape[1]
-    timed = []
-    for tile in tiles_of(call, c, k):
-        depth = _taps(call, 0) * _taps(call, 1) * -(-c // tile[2]) * tile[2]
-        products = (op.groups * prod(op.stride), _places(call), k, depth)
-        timed.append((tile_micros(call, tile, products), tile))
+    products = Products(op.groups * prod(op.stride), k, _taps(call, 0) * _taps(call, 1), c)
+    tiles = tiles_of(call, c, k)
+    times = tile_times(call, tiles, products, _places(call))
+    timed = [(micros, tile) for (micros, _), tile in zip(times, tiles, strict=True)]
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), rounding_of(tile), tile)
 

@@ -20,7 +20,13 @@ from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.epilogue import NO_EPILOGUE
 from saccade.kernels.cuda.machine import LAUNCH
-from saccade.kernels.cuda.matmul.product_axes import AXES_INTEGERS, AxesCode, ProductAxes, axes_for
+from saccade.kernels.cuda.matmul.product_axes import (
+    AXES_INTEGERS,
+    AxesCode,
+    ProductAxes,
+    axes_for,
+    merges,
+)
 from saccade.opdefs import MatMul
 
 __all__ = ["MATMUL_ELEMENTWISE", "PlainProductConfig"]
@@ -59,7 +65,7 @@ def _supports(call: CudaCall) -> str | None:
         return "an epilogue"
     if any(view.extent >= _MOST for view in (*call.inputs, *call.outputs)):
         return "2^31 elements or more"
-    return None if ProductAxes.of(call) else "the batch axes do not merge into two"
+    return None if merges(call) else "the batch axes do not merge into two"
 
 
 def _programs(axes: ProductAxes) -> int:

@@ -83,27 +83,25 @@ def _splits(call: CudaCall, axes: ProductAxes, block: Block) -> Iterator[int]:
             yield splits
 
 
-def _micros(call: CudaCall, axes: ProductAxes, block: Block, splits: int) -> float:
+def _times(call: CudaCall, axes: ProductAxes) -> Iterator[tuple[float, Block, int]]:
     """Bytes at the memory's rate, or the steps that a program has to wait for."""
-    machine = gpu(call.target.machine)
-    programs = axes.matrices * axes.all_rows * -(-axes.columns // block[1]) * splits
-    steps = ceil(-(-axes.inner // block[0]) / splits)
-    waves = ceil(programs / (machine.multiprocessors * 32 / block[2]))
+    machine, size = gpu(call.target.machine), call.outputs[0].size
     again = (1 + 0.3 * (axes.all_rows - 1)) * call.inputs[1].nbytes
     others = sum(view.nbytes for view in (call.inputs[0], *call.inputs[2:], call.outputs[0]))
     memory = (again + others) / (0.8 * machine.bandwidth)
-    latency = waves * LATENCY * (1.5 + steps / (_STAGES - 1))
-    added = sum_micros(machine, call.outputs[0].size, splits)
-    return LAUNCH + max(memory, latency) + added
+    rows = axes.matrices * axes.all_rows
+    for block in _blocks(axes):
+        depth, columns, warps = block
+        for splits in _splits(call, axes, block):
+            programs = rows * -(-axes.columns // columns) * splits
+            steps = ceil(-(-axes.inner // depth) / splits)
+            waves = ceil(programs / (machine.multiprocessors * 32 / warps))
+            latency = waves * LATENCY * (1.5 + steps / (_STAGES - 1))
+            yield LAUNCH + max(memory, latency) + sum_micros(machine, size, splits), block, splits
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    axes = axes_for(call)
-    timed = [
-        (_micros(call, axes, block, splits), block, splits)
-        for block in _blocks(axes)
-        for splits in _splits(call, axes, block)
-    ]
+    timed = _times(call, axes_for(call))
     for micros, block, splits in sorted(timed):
         yield Variant(micros, partial(_launches, call, block, splits), (block, splits))
 

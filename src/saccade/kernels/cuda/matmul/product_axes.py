@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from saccade.ir import DType
-from saccade.kernels.base import In, Operand, Packed, Packing, View
+from saccade.kernels.base import In, Operand, Packed, Packing, View, per_call
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.kernels.product_axes import Axis, merged_product
 from saccade.opdefs import MatMul
 
-__all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for"]
+__all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for", "merges"]
 
 AXES_INTEGERS = (
     "n1", "m", "rows", "inner", "columns", "width", "depth", "a_0", "a_1", "a_m", "a_k",
@@ -144,9 +144,20 @@ class ProductAxes:
         return dict(zip(AXES_INTEGERS, (*sizes, *self.a, *self.b, *self.y), strict=True))
 
 
+@per_call
+def _found(call: CudaCall) -> tuple[ProductAxes | None]:
+    """The axes: every kernel of the family asks for them, several times."""
+    return (ProductAxes.of(call),)
+
+
+def merges(call: CudaCall) -> bool:
+    """Whether the batch axes merge into two."""
+    return _found(call)[0] is not None
+
+
 def axes_for(call: CudaCall) -> ProductAxes:
     """The axes of a call that is supported."""
-    axes = ProductAxes.of(call)
+    axes = _found(call)[0]
     assert axes is not None, "`refuse_product` was not asked"
     return axes
 

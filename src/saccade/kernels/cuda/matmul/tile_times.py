@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 from saccade.backends.cuda.gpus import Gpu, gpu
 from saccade.backends.cuda.target import GpuTarget
@@ -12,7 +14,7 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.matmul.product_axes import ProductAxes
 from saccade.kernels.cuda.precision import product_dtype
 
-__all__ = ["LATENCY", "Tile", "splits_of", "sum_micros", "tiled_micros", "tiles_for"]
+__all__ = ["LATENCY", "Tile", "sum_micros", "tiled_times"]
 
 Tile = tuple[int, int, int, int, int]
 """Rows, columns and depth of a block, warps, stages."""
@@ -38,14 +40,45 @@ _FILL = 85e3  # bytes that one multiprocessor reads from L2 in a microsecond (an
 _SPLIT_ROWS = 4  # waves of programs beyond which dividing sums has nothing left to fill
 
 
-def tiles_for(precision: str, operand: DType, target: GpuTarget) -> tuple[Tile, ...]:
-    """Blocks worth a try.
+class _ProductWork(NamedTuple):
+    """Of a tile, whatever the sizes of a product.
+
+    Attributes:
+        tile: The tile.
+        step: Microseconds of a step of a block, on one multiprocessor.
+        filled: What small blocks use of that, as they wait more for each product.
+        room: Programs that the GPU holds at the same time.
+    """
+
+    tile: Tile
+    step: float
+    filled: float
+    room: int
+
+
+@lru_cache(maxsize=64)
+def _works(precision: str, operand: DType, target: GpuTarget) -> tuple[_ProductWork, ...]:
+    """Of blocks worth a try.
 
     Args:
         precision: Of float32 products.
         operand: What blocks of operands hold.
         target: The GPU.
     """
+    machine, wide = gpu(target.machine), operand.itemsize
+    # One multiprocessor's time for a step of a block.
+    rate = _rate(machine, precision, wide) / machine.multiprocessors
+    works = []
+    for tile in _tiles(precision, operand, target):
+        bm, bn, bk, _, _ = tile
+        step = max(2.0 * bm * bn * bk / rate, (bm + bn) * bk * wide / _FILL)
+        fill: float = min(1.0, bm * bn / (128 * 256)) ** 0.15
+        room = machine.multiprocessors * _resident(machine, tile, wide)
+        works.append(_ProductWork(tile, step, 0.85 * fill, room))
+    return tuple(works)
+
+
+def _tiles(precision: str, operand: DType, target: GpuTarget) -> tuple[Tile, ...]:
     tiles = _TILES
     if operand is DType.F32 and precision == "ieee":
         tiles = _EXACT_TILES
@@ -63,36 +96,37 @@ def _staged(tile: Tile, nbytes: int) -> int:
     return (bm + bn) * bk * nbytes * stages
 
 
-def _programs(axes: ProductAxes, tile: Tile) -> int:
-    return axes.matrices * -(-axes.all_rows // tile[0]) * -(-axes.columns // tile[1])
+def tiled_times(call: CudaCall, axes: ProductAxes, precision: str) -> list[tuple[float, Tile, int]]:
+    """Estimated microseconds of each tile and number of programs that share a block's sums.
 
-
-def splits_of(call: CudaCall, axes: ProductAxes, tile: Tile) -> tuple[int, ...]:
-    """How many programs may share the sums of a block; 1 first."""
-    programs, steps = _programs(axes, tile), -(-axes.inner // tile[2])
-    most = _SPLIT_ROWS * gpu(call.target.machine).multiprocessors
-    return (1, *(n for n in _SPLITS if 2 * n <= steps and 0 < programs * n <= most))
-
-
-def tiled_micros(
-    call: CudaCall, axes: ProductAxes, tile: Tile, splits: int, precision: str
-) -> float:
-    """Estimated microseconds: arithmetic, operands through the L2 cache, latencies or memory."""
+    Arithmetic, operands through the L2 cache, latencies or memory.
+    """
     machine = gpu(call.target.machine)
-    bm, bn, bk, _, stages = tile
-    wide = product_dtype(call).itemsize
-    programs = _programs(axes, tile) * splits
-    steps = ceil(-(-axes.inner // bk) / splits)
-    # One multiprocessor's time for a step of a block, and the blocks that it gets.
-    rate = _rate(machine, precision, wide) / machine.multiprocessors
-    step = max(2.0 * bm * bn * bk / rate, (bm + bn) * bk * wide / _FILL)
-    fill: float = min(1.0, bm * bn / (128 * 256)) ** 0.15  # small blocks wait more for each product
-    busy = ceil(programs / machine.multiprocessors) * steps * step / (0.85 * fill)
-    waves = ceil(programs / (machine.multiprocessors * _resident(machine, tile, wide)))
-    latency = waves * LATENCY * (1.5 + steps / (stages - 1))
+    multiprocessors = machine.multiprocessors
+    matrices, rows, columns, inner = axes.matrices, axes.all_rows, axes.columns, axes.inner
     nbytes = sum(view.nbytes for view in (*call.inputs, call.outputs[0]))
-    one = LAUNCH + max(busy, latency, nbytes / (0.8 * machine.bandwidth))
-    return one + sum_micros(machine, call.outputs[0].size, splits)
+    memory, size = nbytes / (0.8 * machine.bandwidth), call.outputs[0].size
+    adding = {n: sum_micros(machine, size, n) for n in (1, *_SPLITS)}
+    found = []
+    for tile, step, filled, room in _works(precision, product_dtype(call), call.target):
+        bm, bn, bk, _, stages = tile
+        blocks, all_steps = matrices * -(-rows // bm) * -(-columns // bn), -(-inner // bk)
+        for splits in _splits(blocks, all_steps, multiprocessors):
+            programs, steps = blocks * splits, -(-all_steps // splits)
+            busy = -(-programs // multiprocessors) * steps * step / filled
+            latency = -(-programs // room) * LATENCY * (1.5 + steps / (stages - 1))
+            found.append((LAUNCH + max(busy, latency, memory) + adding[splits], tile, splits))
+    return found
+
+
+def _splits(programs: int, steps: int, multiprocessors: int) -> Iterator[int]:
+    """How many programs may share the sums of a block; 1 first."""
+    yield 1
+    most = _SPLIT_ROWS * multiprocessors
+    for n in _SPLITS:
+        if 2 * n > steps or not 0 < programs * n <= most:
+            break
+        yield n
 
 
 def sum_micros(machine: Gpu, size: int, splits: int) -> float:

@@ -20,10 +20,10 @@ from functools import partial
 from math import ceil
 
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out, Variant
+from saccade.kernels.base import In, Launch, Out, Variant, per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.epilogue import integers_of, pointers_of, source_of
-from saccade.kernels.cuda.matmul.product_axes import AXES_INTEGERS, AxesCode, ProductAxes, axes_for
+from saccade.kernels.cuda.matmul.product_axes import AXES_INTEGERS, AxesCode, axes_for, merges
 from saccade.kernels.cuda.matmul.split_sums import (
     parts_for,
     pitch_of,
@@ -32,8 +32,8 @@ from saccade.kernels.cuda.matmul.split_sums import (
     sum_launch,
     without_result,
 )
-from saccade.kernels.cuda.matmul.tile_times import Tile, splits_of, tiled_micros, tiles_for
-from saccade.kernels.cuda.precision import dot_precision, product_dtype
+from saccade.kernels.cuda.matmul.tile_times import Tile, tiled_times
+from saccade.kernels.cuda.precision import dot_precision
 from saccade.opdefs import MatMul
 
 __all__ = ["INTEGERS", "MATMUL_TILED", "MULTIPLES", "TiledConfig", "aliases", "refuse_product"]
@@ -66,22 +66,25 @@ class TiledConfig:
 
 def refuse_product(call: CudaCall) -> str | None:
     """Why no kernel for products of floats takes a call."""
+    return _refused(call) or None
+
+
+@per_call
+def _refused(call: CudaCall) -> str:
+    """The reason, or nothing: every kernel for them asks."""
     if any(view.dtype not in FLOATS for view in (*call.inputs[:2], call.outputs[0])):
         return "element types"
     if any(view.dtype not in (*FLOATS, DType.BOOL) for view in call.inputs[2:]):
         return "element types of the epilogue"
     if any(view.extent >= _MOST for view in (*call.inputs, *call.outputs)):
         return "2^31 elements or more"
-    return None if ProductAxes.of(call) else "the batch axes do not merge into two"
+    return "" if merges(call) else "the batch axes do not merge into two"
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    axes, operand, precision = axes_for(call), product_dtype(call), dot_precision(call)
-    timed = [
-        (_MEASURED * tiled_micros(call, axes, tile, splits, precision), tile, splits)
-        for tile in tiles_for(precision, operand, call.target)
-        for splits in splits_of(call, axes, tile)
-    ]
+    axes = axes_for(call)
+    timed = tiled_times(call, axes, dot_precision(call))
+    timed = [(_MEASURED * micros, tile, splits) for micros, tile, splits in timed]
     for place, (micros, tile, splits) in enumerate(sorted(timed)):
         rounding = (tile[2], splits, tile[0] < 64)
         yield Variant(micros, partial(_launches, call, tile, splits, 1), rounding)

@@ -30,6 +30,7 @@ from saccade.kernels.cuda.movement.walk_plan import (
     walks,
 )
 from saccade.kernels.cuda.movement.walk_text import WalkText
+from saccade.kernels.cuda.refusals import refuse_narrow
 from saccade.opdefs import Pointwise
 
 __all__ = ["POINTWISE_CHAIN", "CudaChainConfig"]
@@ -70,6 +71,9 @@ def _number(call: CudaCall) -> str:
 
 
 def _supports(call: CudaCall) -> str | None:
+    narrow = refuse_narrow((*call.inputs, *call.outputs))
+    if narrow is not None:
+        return narrow
     missing = missing_operator(call.op.expr, _number(call))
     if missing is not None:
         return f"{missing} of {_number(call)}"

@@ -1,0 +1,125 @@
+"""How long tiles of `conv2d.hopper` are estimated to take.
+
+A new size of an image changes how many tiles there are and nothing else: what follows from layer,
+tile and GPU is computed once and stands in a table.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from saccade.backends.cuda.gpus import gpu
+from saccade.kernels.base import View
+from saccade.kernels.cuda.base import CudaCall
+from saccade.kernels.cuda.conv2d.hopper_epilogue import tile_bytes
+from saccade.kernels.cuda.conv2d.hopper_tiles import (
+    HopperLayer,
+    HopperTile,
+    hopper_tiles,
+    layer_of,
+    persistent,
+    resident,
+    steps_of,
+)
+from saccade.kernels.cuda.conv2d.window_config import sums_of
+from saccade.kernels.cuda.machine import LAUNCH
+
+__all__ = ["FROM_L2", "hopper_times"]
+
+# Fitted to the times of 84 layers of four networks in float16, about seven variants of each, on one
+# H200: 17% off in the mean, and what they choose is 3.8% slower than the best.
+_STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
+"""Microseconds on the H200 from asking for a step to having it, to a program's first, to a next
+tile's first."""
+FROM_L2 = 2.8
+"""Over the memory's bandwidth, on the H200."""
+_RATE, _COPY = 1.0, 1.46
+"""Of what `Gpu` says, on the H200: products; x and y, beside which the rest goes on."""
+_TILE, _ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
+"""Microseconds on the H200 of a tile's end; of each result's; as much again for each byte that it
+reads; times so much where pixels are not evenly apart."""
+_CHANGED = 1e-4
+"""Microseconds of an element's prologue, by a multiprocessor of the H200."""
+_BESIDE_EACH_OTHER = 1.5  # 1 where sums and bytes wait for each other, much more where they do not
+_EACH_ALONE = 1 / _BESIDE_EACH_OTHER
+
+
+class _HopperWork(NamedTuple):
+    """Of a tile, whatever the size of the image.
+
+    Attributes:
+        tile: The tile.
+        rows: Its pixels.
+        blocks: Of output channels.
+        resident: Tiles that a multiprocessor has at a time.
+        shared: Microseconds of a tile among several, which share the matrix units and the L2.
+        alone: Of a tile by itself, whose steps come one after the other.
+    """
+
+    tile: HopperTile
+    rows: int
+    blocks: int
+    resident: int
+    shared: float
+    alone: float
+
+
+def hopper_times(call: CudaCall, second: View | None = None) -> list[tuple[float, int, HopperTile]]:
+    """Estimated microseconds of each tile that suits a call, a number, the tile; fastest first.
+
+    The tiles of the busiest multiprocessor, as many at a time as it holds; or the bytes. Programs
+    that take several tiles are looked at where there are more tiles than the GPU holds. `second` is
+    the image whose channels are added.
+    """
+    layer = layer_of(call)
+    views = (*call.inputs, *call.outputs)
+    if second is not None:
+        layer, views = layer._replace(more=second.shape[1]), (*views, second)
+    machine = gpu(call.target.machine)
+    n, _, p, q = sums_of(call)
+    pixels, multiprocessors = n * p * q, machine.multiprocessors
+    nbytes = sum(v.extent * v.dtype.itemsize for v in views)
+    copied = (nbytes / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
+    found = []
+    for i, (tile, rows, blocks, most, shared, alone) in enumerate(_works(layer)):
+        busiest = -(-(-(-pixels // rows) * blocks) // multiprocessors)
+        if tile.persistent:
+            if -(-pixels // rows) * blocks <= most * call.target.multiprocessors:
+                continue
+            each = (most if most < busiest else busiest) * shared
+            rounds = -(-busiest // most)
+            total = _BEGIN + rounds * ((alone if alone > each else each) + _NEXT)
+        else:
+            whole, rest = busiest // most, busiest % most
+            first, each = _BEGIN + alone, most * shared
+            total = whole * (first if first > each else each)
+            if rest:
+                each = rest * shared
+                total += first if first > each else each
+        together: float = (total**_BESIDE_EACH_OTHER + copied) ** _EACH_ALONE
+        found.append((LAUNCH + together, i, tile))
+    return sorted(found)
+
+
+@lru_cache(maxsize=1024)
+def _works(layer: HopperLayer) -> tuple[_HopperWork, ...]:
+    """Of each tile, those of programs that take several last."""
+    single = hopper_tiles(layer)
+    lasting = (persistent(layer, tile) for tile in single)
+    tiles = (*single, *(tile for tile in lasting if tile is not None))
+    return tuple(_work(layer, tile) for tile in tiles)
+
+
+def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
+    machine, steps = gpu(layer.machine), steps_of(layer)
+    flops = 2.0 * tile.rows * tile.columns * tile.depth
+    busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
+    read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
+    ends = tile.rows * tile.columns * _ENDS * (1.0 if layer.even else _UNEVEN)
+    ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(layer.code)))
+    changed = tile.rows * tile.depth * _CHANGED if layer.prologue else 0.0
+    shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
+    alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
+    blocks = -(-layer.filters // tile.columns)
+    return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)

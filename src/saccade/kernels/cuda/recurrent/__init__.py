@@ -1,0 +1,1 @@
+"""Layers that walk through time."""

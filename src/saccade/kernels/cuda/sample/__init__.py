@@ -1,0 +1,1 @@
+"""Images sampled at given places."""

@@ -1,0 +1,1 @@
+"""Elements by rank and by value, and where lists of them are."""
