@@ -95,7 +95,7 @@ _PRODUCTS = (
     Case("wraps", MatMul(), _WRAPPING, terms=0),
 )
 
-_SAME = (1, 1, 1, 1)
+_SAME = (1, 1, 1, 1)  # padding that keeps sizes under windows of 3x3
 _ADDED = parse("relu(add(add($0, $1), $2))")
 
 
