@@ -253,7 +253,7 @@ def test_json_round_trip_of_every_kind_of_step():
     assert type(again.steps[0].phases[0].config) is type(plan.steps[0].phases[0].config)
 
 
-VERSION = 6  # of what `Plan.to_json` writes
+VERSION = 7  # of what `Plan.to_json` writes
 
 
 @pytest.mark.parametrize(
