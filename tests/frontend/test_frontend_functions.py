@@ -90,7 +90,10 @@ NOT_THESE = {
         "m = ReduceMax<keepdims=1>(x) f = Reshape(m, one) s = Cast<to=7>(f) y = Expand(x, s)",
         "float[2, 6] x",
     ),
-    "beside what nothing helps": (f"{REDUCED} z = RandomNormalLike(x)", "float[2, 3, 3, 3] x, int64[k] axes"),
+    "beside what nothing helps": (
+        f"{REDUCED} z = RandomNormalLike(x)",
+        "float[2, 3, 3, 3] x, int64[k] axes",
+    ),
     "many": ("y = Reshape(x, s)", "float[2, 6] x, int64[4097] s"),
 }
 
