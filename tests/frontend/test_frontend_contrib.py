@@ -279,12 +279,6 @@ def test_forms_that_the_standard_has_not():
 UNHEARD = {
     "an unknown activation": ("FusedConv", {"X": X[None], **WEIGHTS}, {"activation": "Erf"}, "activation 'Erf'"),
     "an unknown attribute": ("Gelu", {"X": X}, {"approximate": "tanh"}, "attribute 'approximate'"),
-    "PyTorch's border": (
-        "GridSample",
-        {"X": draw(2, 3, 5, 7), "G": draw(2, 4, 3, 2)},
-        {"mode": "bicubic", "padding_mode": "border"},
-        "cubic samples with the border",
-    ),
     "an input too many": ("QuickGelu", {"X": X, "b": draw(10)}, {}, "its input 1"),
     "a clipped gemm": ("FusedGemm", {"X": X[0], "w": draw(10, 3)}, {"activation": "Clip"}, "activation 'Clip'"),
     "blocked data": ("Conv", {"X": X[None], **WEIGHTS}, {"domain": "com.microsoft.nchwc"}, "ORT_ENABLE_EXTENDED"),

@@ -31,10 +31,6 @@ def test_a_grid_sampler(domain, mode, padding, align):
         "grid_sampler", operands, domain=domain, kind=FLOAT, free="X", interpolation_mode=mode,
         padding_mode=padding, align_corners=align,
     )  # fmt: skip
-    if (mode, padding) == (2, 1):
-        with pytest.raises(UnsupportedModelError, match="cubic samples with the border"):
-            frontend.load(model)
-        return
     truth = functional.grid_sample(
         *(torch.tensor(a, dtype=torch.float64) for a in operands.values()),
         mode=("bilinear", "nearest", "bicubic")[mode],

@@ -9,6 +9,7 @@ import torch
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.opdefs import GridSample
+from saccade.testing.tolerance import assert_close
 
 PYTORCH = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}
 
@@ -19,14 +20,25 @@ PYTORCH = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}
 def test_images(mode, padding, aligned):
     generator = np.random.default_rng(3)
     x = generator.normal(size=(2, 3, 5, 7))
-    # PyTorch's cubic taps lie around places outside, ONNX's around the nearest one inside.
-    reach = 1.0 if mode == "cubic" and padding != "zeros" else 2.5
-    grid = generator.uniform(-reach, reach, (2, 4, 6, 2)) * (0.7 if reach == 1.0 else 1)
+    grid = generator.uniform(-2.5, 2.5, (2, 4, 6, 2))
     (y,) = GridSample(mode, padding, aligned).reference(x, grid)
     expected = torch.nn.functional.grid_sample(
         torch.from_numpy(x), torch.from_numpy(grid), PYTORCH[mode], padding, aligned
     )
     np.testing.assert_allclose(y, expected.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_cubic_samples_beyond_the_border_are_onnxruntimes(peer, aligned):
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(2, 3, 5, 7)).astype(np.float32)
+    grid = generator.uniform(-2.5, 2.5, (2, 4, 6, 2)).astype(np.float32)
+    wide = x.astype(np.float64), grid.astype(np.float64)
+    (truth,) = GridSample("cubic", "border", aligned).reference(*wide)
+    theirs = peer(
+        "GridSample", [x, grid], mode="cubic", padding_mode="border", align_corners=int(aligned)
+    )
+    assert_close(theirs, truth, dtype=DType.F32, k=1000)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])

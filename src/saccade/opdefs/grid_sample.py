@@ -36,7 +36,9 @@ class GridSample(Op):
 
     Attributes:
         mode: "nearest" (halves to the even pixel), "linear" or "cubic".
-        padding: What is outside: "zeros", "border" (the nearest pixel) or "reflection".
+        padding: What is outside: "zeros", "border" (the nearest pixel) or "reflection". Linear and
+            nearest places are moved inside first; of cubic ones each of the four pixels is, as in
+            PyTorch and ONNX Runtime.
         aligned: Whether -1 and 1 are the middles of the first and the last pixel, not their ends.
     """
 
@@ -112,13 +114,9 @@ class GridSample(Op):
         return np.asarray(((place + 1) * size - 1) * half)
 
     def _padded(self, at: Array, size: int) -> Array:
-        if self.padding == "zeros":
-            return at
         if self.padding == "reflection":
             at = self._reflected(at, size)
-            if self.mode == "cubic":
-                return at
-        return np.clip(at, 0, size - 1)
+        return at if self.padding == "zeros" or self.mode == "cubic" else np.clip(at, 0, size - 1)
 
     def _reflected(self, at: Array, size: int) -> Array:
         low, length = (0.0, size - 1.0) if self.aligned else (-0.5, float(size))

@@ -136,12 +136,11 @@ class Grid:
 
     def _padded(self, at: Vec, size: Vec) -> Vec:
         config = self.config
-        if config.padding == "zeros":
-            return at
         if config.padding == "reflection":
             at = self._reflected(at, size)
-            if config.mode == "cubic":
-                return at
+        # Of cubic places each pixel is moved inside.
+        if config.padding == "zeros" or config.mode == "cubic":
+            return at
         at = at.compare(">", 0.0).select(at, at.like(0.0))
         last = size - 1.0
         return at.compare("<", last).select(at, last)

@@ -31,7 +31,8 @@ def _place(g, n, MODE: tl.constexpr, PADDING: tl.constexpr, ALIGNED: tl.constexp
     at = (g + 1.0) * 0.5 * (size - 1.0) if ALIGNED else ((g + 1.0) * size - 1.0) * 0.5
     if PADDING == "reflection":
         at = _reflected(at, size, ALIGNED=ALIGNED)
-    if (PADDING == "border") | ((PADDING == "reflection") & (MODE != "cubic")):
+    # Of cubic places each pixel is moved inside.
+    if (PADDING != "zeros") & (MODE != "cubic"):
         at = tl.minimum(tl.maximum(at, 0.0), size - 1.0)
     # What is no number, or far away, has no pixel near it.
     return tl.where(at > -4.0, tl.minimum(at, size + 3.0), -4.0)

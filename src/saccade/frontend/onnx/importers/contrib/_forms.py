@@ -15,7 +15,6 @@ __all__ = [
     "channels_last",
     "only",
     "optional",
-    "refuse_cubic_border",
 ]
 
 _SETS = 17
@@ -44,15 +43,6 @@ def only(call: OnnxNode, *attributes: str, inputs: int) -> None:
 def as_standard(call: OnnxNode, *operands: Operand | None) -> OnnxNode:
     """The node as one of the standard's with these operands; its own ones if there are none."""
     return replace(call, operands=operands or call.operands, opset=_SETS)
-
-
-def refuse_cubic_border(mode: str, padding: str) -> None:
-    """Refuse the one form of sampling in which PyTorch and ONNX Runtime are not ONNX.
-
-    Their cubic taps around a place outside are those around it, ONNX's those around the border.
-    """
-    if mode in ("cubic", "bicubic") and padding == "border":
-        raise Refusal("cubic samples with the border as padding")
 
 
 def optional(call: OnnxNode, index: int) -> Value | None:

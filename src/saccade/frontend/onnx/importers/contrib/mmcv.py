@@ -9,7 +9,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
-from saccade.frontend.onnx.importers.contrib._forms import only, refuse_cubic_border
+from saccade.frontend.onnx.importers.contrib._forms import only
 from saccade.frontend.onnx.importers.regions import suppressed
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
@@ -39,7 +39,6 @@ def import_grid_sampler(call: OnnxNode) -> Sequence[Operand]:
     mode, padding = call.integer("interpolation_mode", 0), call.integer("padding_mode", 0)
     if not 0 <= mode < len(_MODES) or not 0 <= padding < len(_PADDING):
         raise call.broken(f"interpolation_mode {mode}, padding_mode {padding}")
-    refuse_cubic_border(_MODES[mode], _PADDING[padding])
     op = GridSample(_MODES[mode], _PADDING[padding], call.flag("align_corners"))
     return [call.emit(op, call.value(0), call.value(1))]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.importers.contrib._forms import as_standard, only, refuse_cubic_border
+from saccade.frontend.onnx.importers.contrib._forms import as_standard, only
 from saccade.frontend.onnx.importers.indexing import import_gather_nd
 from saccade.frontend.onnx.importers.movement import import_pad
 from saccade.frontend.onnx.importers.quantisation import (
@@ -77,9 +77,8 @@ def import_gather_nd_again(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_grid_sample_again(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX com.microsoft.GridSample 1: ONNX's, no cubic samples with the border as padding."""
+    """ONNX com.microsoft.GridSample 1: ONNX's of operator set 16."""
     only(call, "align_corners", "mode", "padding_mode", inputs=2)
-    refuse_cubic_border(call.text("mode", "bilinear"), call.text("padding_mode", "zeros"))
     return import_grid_sample(replace(call, opset=16))
 
 
