@@ -16,6 +16,7 @@ from saccade.backends.cpu.fusions.decide import CpuFusions
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.compiler import Task, assembly_of, code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
+from saccade.backends.cpu.runtime.image import Linked
 from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.backends.cpu.runtime.program import CpuProgram, expect_runs, wait_for_run
@@ -40,7 +41,7 @@ from saccade.backends.cpu.target import (
     host_target,
 )
 from saccade.errors import CacheWarning, OptionError, SaccadeError, printable
-from saccade.ir import Graph, Op
+from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
 from saccade.kernels.cpu.base import all_generic_configs, selectable
@@ -255,14 +256,7 @@ class CpuBackend:
         unique = {file.symbol: file.code for file in files.values()}
         provide_code(lambda: driver_code)
         linked = self._linked.link(unique)
-
-        def made(part: Plan) -> CpuProgram:
-            steps = enumerate(part.steps)
-            bodies = {i: tuple(map(made, step.bodies)) for i, step in steps if step.bodies}
-            tables = tables_of(part, files)
-            return CpuProgram(tables, constants[id(part)], linked, lambda: part, bodies)
-
-        program = made(plan)
+        program = _program(plan, files, constants, linked)
         if bundles is not None:
             objects = (driver_code, *unique.values())
             keep = partial(keep_program, bundles, graph, objects, self._packers, self._processes)
@@ -361,6 +355,23 @@ class _AtOnce(Executor):
         done = Future[T]()
         done.set_result(fn(*args, **kwargs))
         return done
+
+
+def _program(
+    plan: Plan,
+    files: Mapping[Key, ObjectFile],
+    constants: Mapping[int, Sequence[Array]],
+    linked: Linked,
+) -> CpuProgram:
+    """The program of a plan, with those of the bodies in it; constants are by a plan's `id`."""
+    # No function within `build`: what calls itself by a cell would keep the constants until a
+    # collection.
+    bodies = {
+        i: tuple(_program(body, files, constants, linked) for body in step.bodies)
+        for i, step in enumerate(plan.steps)
+        if step.bodies
+    }
+    return CpuProgram(tables_of(plan, files), constants[id(plan)], linked, lambda: plan, bodies)
 
 
 def _keys(*steps: Step) -> list[Key]:
