@@ -69,7 +69,9 @@ def test_memory_of_exported_results_comes_back_when_the_last_view_goes():
     assert address in [lease.block.address for lease in found]
 
 
-@pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.value)
+@pytest.mark.parametrize(
+    "dtype", [one for one in DType if not one.is_narrow], ids=lambda d: d.value
+)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (2, 0, 4), (1, 1)])
 def test_round_trips(dtype, shape):
     if dtype in (DType.U16, DType.U32, DType.U64) and not hasattr(torch, dtype.value):

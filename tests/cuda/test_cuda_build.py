@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import saccade
 from saccade.backends.cuda.gpus import GPUS, machine_for, nearest_gpu
@@ -110,3 +111,16 @@ def test_models_have_no_checked_mode():
     source = convolutions().SerializeToString()
     with pytest.raises(saccade.OptionError, match=r"checked=True is for CPUs: .* pytest -m gpu"):
         saccade.compile(source, device="cuda", machine="h200", checked=True).plan((1, 3, 9, 9))
+
+
+def test_narrow_inputs_are_refused(tmp_path):
+    nodes = [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)]
+    graph = helper.make_graph(
+        nodes, "narrow",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT8E4M3FN, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+    )  # fmt: skip
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = saccade.compile(source.SerializeToString(), device="cuda", machine="h200")
+    with pytest.raises(saccade.SaccadeError, match=r"'x' is of type float8.*for the CPU alone"):
+        model.save(tmp_path / "narrow.saccade", {})
