@@ -125,7 +125,7 @@ def test_models_say_what_does_not_fit():
         rep.run([[1.0], [2.0]])
     with pytest.raises(InputError, match="no option 'fast'"):
         rep.run([[1.0, 2.0]], fast=True)
-    model.graph.node[0].op_type = "Det"
+    model.graph.node[0].op_type = "RandomNormalLike"
     assert not onnx_backend.is_compatible(model)
     with pytest.raises(DeviceError, match="there is no device"):
         onnx_backend.prepare(model, "NPU")

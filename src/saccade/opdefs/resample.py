@@ -19,6 +19,7 @@ from saccade.opdefs._rules import (
     expect_float,
     static_count,
     tensor_bytes,
+    text,
 )
 from saccade.opdefs.expr_numpy import accumulator
 
@@ -80,6 +81,8 @@ class Resample(Op):
         known = not isinstance(self.size, int) or self.size >= 0
         expect(self, known, f"size {self.size} is negative")
         expect(self, before != 0 or self.size == 0, f"cannot make {self.size} out of none")
+        emptied = self.size == 0 and isinstance(before, int) and before > 0
+        expect(self, not emptied, f"size 0 leaves nothing of {text(x.shape)}")
         shape = (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :])
         return (TensorType(x.dtype, shape),)
 
