@@ -130,7 +130,8 @@ def test_the_bound():
         bound(DType.I32, 1)
 
 
-@pytest.mark.parametrize("dtype", list(DType))
+# Scales hold powers of two alone: no zero and no sign, of which exact operands are made.
+@pytest.mark.parametrize("dtype", [one for one in DType if one is not DType.F8E8M0])
 def test_exact_operands(dtype):
     rng = np.random.default_rng(5)
     values = exact_operands((40, 50), dtype, rng)
