@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tuning_fakes import convolutions, layout_of
 
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.backends.cpu.target import described_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
+from saccade.opdefs import Conv2d
 from saccade.tuning.keys import call_key, config_record, variant_id
 
 TESTS = Path(__file__).parents[1]
@@ -62,6 +64,15 @@ def test_keys_can_be_read():
     assert key.startswith("Conv2d(padding=[1,1,1,1]")
     assert "const float32[32,16,3,3]" in key
     assert "threads 2" in key
+
+
+def test_operators_inside_of_operators_can_be_read():
+    pair = SeparableConv2d(Conv2d(padding=(1, 1, 1, 1), groups=8), Conv2d(), 1)
+    key = call_key(dataclasses.replace(a_call(), op=pair))
+    assert key.startswith("SeparableConv2d(depthwise=Conv2d(stride=[1,1],padding=[1,1,1,1],")
+    assert key != call_key(
+        dataclasses.replace(a_call(), op=dataclasses.replace(pair, pointwise=pair.depthwise))
+    )
 
 
 def test_keys_and_identities_are_the_same_in_another_process():

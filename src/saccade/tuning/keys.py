@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from saccade.ir import Op
 from saccade.ir.serialize import encode_op
@@ -43,11 +43,16 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if isinstance(value, dict):
-        if len(value) == 1:
-            return _text(*value.values())
-        inner = ",".join(f"{name}={_text(v)}" for name, v in value["fields"].items())
-        return f"{value['class']}({inner})"
+        if "class" in value:
+            return _fields(value["class"], value["fields"])
+        (inner,) = value.values()
+        return _fields(*inner) if "op" in value else _text(inner)
     return str(value)
+
+
+def _fields(name: str, fields: Mapping[str, object]) -> str:
+    """A class with all of its fields: what is inside an operator's attribute."""
+    return f"{name}({','.join(f'{field}={_text(v)}' for field, v in fields.items())})"
 
 
 def _view(view: View) -> str:

@@ -21,7 +21,7 @@ from saccade.kernels.cases.base import (
     Result,
     Whole,
 )
-from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
+from saccade.opdefs import BitCast, Concat, Gather, GatherNd, Move, Pad
 
 __all__ = ["CASES"]
 
@@ -78,6 +78,11 @@ def _pad(
     return Case(name, Pad(pads, mode, 3.0), (x,), (Result(storage, dtype),), 0)
 
 
+def _bits(name: str, of: DType, to: DType, stored: CaseStorage, wanted: CaseStorage) -> Case:
+    operand = Operand((2, 5, 3, 7), of, storage=stored)
+    return Case(name, BitCast(to), (operand,), (Result(wanted),), terms=0)
+
+
 def _gather(
     name: str, shape: tuple[int, ...], axis: int, count: tuple[int, ...], index: DType = I64
 ) -> Case:
@@ -118,6 +123,9 @@ CASES = (
     _pad("pad-edge", ((1, 0), (2, 2), (0, 1), (0, 0)), "edge", BF16),
     _pad("pad-wrap", _SIDES, "wrap", U8),
     _pad("pad-none", ((0, 0),) * 4, "constant", I64),
+    _bits("bits-to-planes", I32, DType.U32, LAST, ROWS),
+    _bits("bits-from-gaps", DType.I8, U8, GAPS, LAST),
+    _bits("bits-of-float16", F16, DType.I16, ROWS, GAPS),
     _gather("gather-rows", (300, 64), 0, (1000,)),
     _gather("gather-columns", (9, 37), 1, (3, 4), I32),
     _gather("gather-one", (4, 6, 20), 0, ()),

@@ -71,7 +71,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
     CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
     CudaListed("pointwise.chain", ("Pointwise",), "pointwise.chain", "POINTWISE_CHAIN"),
-    CudaListed("movement.copy", ("Move",), "movement.copy", "MOVEMENT_COPY"),
+    CudaListed("movement.copy", ("Move", "BitCast"), "movement.copy", "MOVEMENT_COPY"),
     CudaListed("movement.concat", ("Concat",), "movement.concat", "MOVEMENT_CONCAT"),
     CudaListed("movement.pad", ("Pad",), "movement.pad", "MOVEMENT_PAD"),
     CudaListed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "MOVEMENT_GATHER"),

@@ -2,7 +2,7 @@
 
 Reorders are moves too: with the identity map, between differently stored operand and result. Each
 is one walk (`movement.walk_plan`) over the factors of its index map, collapsed. Elements go by
-their size alone.
+their size alone, so that a `BitCast` whose operand and result are stored differently is one, too.
 
 Floor: the bytes read and written.
 """
@@ -27,7 +27,7 @@ from saccade.kernels.cuda.movement.walk_plan import (
     walks,
 )
 from saccade.kernels.cuda.movement.walk_text import WalkText
-from saccade.opdefs import Move
+from saccade.opdefs import BitCast, Move
 
 __all__ = ["MOVEMENT_COPY", "CudaCopyConfig", "copied", "raw_element", "refuse_move"]
 
@@ -73,9 +73,18 @@ def _moved(
     return [f.size for f in factors], _factor_strides(groups, result.strides), steps, start
 
 
+def _supports(call: CudaCall) -> str | None:
+    if isinstance(call.op, BitCast):
+        return refuse_walk(call.outputs[0], call.inputs)
+    return refuse_move(call)
+
+
 def _ways(call: CudaCall) -> tuple[Walk, ...]:
-    out = call.outputs[0]
-    sizes, to, steps, start = _moved(call.op.map, call.inputs[0], out)
+    source, out = call.inputs[0], call.outputs[0]
+    if isinstance(call.op, BitCast):
+        sizes, to, steps, start = list(out.shape), list(out.strides), list(source.strides), 0
+    else:
+        sizes, to, steps, start = _moved(call.op.map, source, out)
     itemsizes, starts = (out.dtype.itemsize,) * 2, (0, start)
     axes, _ = collapsed(sizes, (to, steps))
     whole, _ = collapsed(sizes, (to, steps), ones=True)
@@ -110,9 +119,9 @@ def _entry(config: CudaCopyConfig) -> Entry:
 
 MOVEMENT_COPY = CudaKernel(
     "movement.copy",
-    (Move,),
+    (Move, BitCast),
     CudaCopyConfig,
-    refuse_move,
+    _supports,
     _variants,
     _entry,
     generic_configs=_generic_configs,
