@@ -83,13 +83,13 @@ class Program:
         self.launch, self.memory, self.packed, self.y = launch, memory, packed, y
         config, self.i = launch.config, launch.integers
         self.tile, self.blocks, (self.r, self.s) = config.tile, config.blocks, config.window.taps
-        self.padding = config.window.padding
+        self.padding, self.stride = config.window.padding, config.window.stride[0]
         self.descriptor = CONV2D_HOPPER_ROWS.entry(config).descriptors[0]
         parts = -(-self.i["k"] * 8 // self.tile.columns)
         assert launch.chunks % parts == 0
         self.col, first = which % parts * self.tile.columns, which // parts * self.tile.teams + team
         self.tiles = range(first, self.i["tiles"], launch.chunks // parts * self.tile.teams)
-        self.patch = self.tile.lines + self.r - 1
+        self.patch = (self.tile.lines - 1) * self.stride + self.r
         self.total = self.s * self.blocks * self.patch
 
     def place(self, tile):
@@ -103,8 +103,8 @@ class Program:
         image, top, left = self.place(self.tiles[j])
         column, block = divmod(t // self.patch, self.blocks)
         corner = [
-            image, top - self.padding[0] + t % self.patch, left - self.padding[1] + column,
-            block * self.tile.depth,
+            image, top * self.stride - self.padding[0] + t % self.patch,
+            left - self.padding[1] + column, block * self.tile.depth,
         ]  # fmt: skip
         return box(self.memory, self.descriptor, self.i, corner)
 
@@ -133,17 +133,18 @@ class Program:
                 at = j * self.total + t
                 row, line = ring.wait(at), t % self.patch
                 for r in range(self.r):
-                    if 0 <= line - r < lines:
+                    to, rest = divmod(line - r, self.stride)
+                    if rest == 0 and 0 <= to < lines:
                         taps = self.taps(r, t).astype(np.float32)
-                        sums[line - r][:, : len(taps)] += row @ taps.T
-                        needed[line - r] -= 1
+                        sums[to][:, : len(taps)] += row @ taps.T
+                        needed[to] -= 1
                 if t + ahead < self.total or j + 1 < count:
                     ring.ask(at + ahead, self.row(at + ahead))
-                done = t - self.total + lines
-                if done > 0:
-                    self.store(j, done - 1, sums, needed)
-                if done == lines - 1:
-                    self.store(j, done, sums, needed)
+                # A row of results is done once the row behind its last one is being multiplied.
+                done, rest = divmod(t - self.total, self.stride)
+                if rest == 0 and done + lines > 0:
+                    self.store(j, done + lines - 1, sums, needed)
+            self.store(j, lines - 1, sums, needed)
         assert ring.waited == sum(ring.asked)
 
 

@@ -151,11 +151,14 @@ def half(case):
     return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
-GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "conv2d.hopper_sum", "matmul.hopper"}
+GLUON = {
+    "conv2d.hopper", "conv2d.hopper_point", "conv2d.hopper_rows", "conv2d.hopper_stem",
+    "conv2d.hopper_sum", "matmul.hopper",
+}  # fmt: skip
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper*.py` hold NumPy models of
 their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 LATER = {"Resample": "runs on CPUs so far"}
-COMPILED = {"Conv2dSum": "its only kernel is one of those"}
+COMPILED = dict.fromkeys(("Conv2dPoint", "Conv2dSum"), "its only kernel is one of those")
 CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why; those in `LATER`, too."""
 CUDA = Device(

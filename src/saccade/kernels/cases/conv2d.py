@@ -199,6 +199,29 @@ _SPECIAL = (
     _case(_square("many-tiles", (1, 48, 15, 13), 48, 3, Conv2d(padding=_SAME))),
 )
 
+_STEMS = (
+    _case(
+        _square(
+            "stem-wide", (1, 3, 23, 151), 72, 7, Conv2d((2, 2), (3, 3, 3, 3), epilogue=_BIAS_RELU)
+        ),
+        _weights(1, 72, 1, 1), x=ROWS,
+    ),
+    _case(ConvShape("stem-of-four", (2, 4, 13, 19), (40, 4, 5, 2), Conv2d((3, 2), (1, 0, 2, 1)))),
+    _case(
+        _square(
+            "stem-residual", (2, 2, 9, 21), 32, 3, Conv2d((1, 2), _SAME, epilogue=_ADDED)
+        ),
+        _weights(1, 32, 1, 1), Operand((2, 32, 9, 11), storage=LAST),
+    ),
+    _case(
+        _square(
+            "stem-by-pixel", (1, 1, 10, 12), 32, 3,
+            Conv2d((2, 4), _SAME, store=DepthToSpaceStore(2, "CRD")),
+        )
+    ),
+)  # fmt: skip
+"""Few channels, strides that leave the taps of a row at multiples of 16 bytes."""
+
 
 def _depthwise(
     name: str, x: tuple[int, int, int, int], taps: int, op: Conv2d, storage: CaseStorage = GAPS
@@ -249,6 +272,7 @@ CASES = (
     *_SPECIAL,
     *_FUSED,
     *_EIGHTS,
+    *_STEMS,
     *_DEPTHWISE,
     *(_stored_bf16(_case(_window(name))) for name in ("same", "pointwise", "depthwise")),
     *_COMPUTED,

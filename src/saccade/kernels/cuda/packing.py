@@ -8,6 +8,7 @@ from types import MappingProxyType
 from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.conv2d.pack_taps import (
+    pack_filter_rows,
     pack_flat_taps,
     pack_row_taps,
     pack_taps,
@@ -19,6 +20,7 @@ __all__ = ["FUNCTIONS"]
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
+        "cuda.filter_rows": pack_filter_rows,
         "cuda.filters": pack_filters,
         "cuda.flat_taps": pack_flat_taps,
         "cuda.matrix": pack_matrix,

@@ -1,8 +1,8 @@
 """Fusions that pay on GPUs alone: their operators, and the rewrites that layout asks for.
 
-    attention, conv_sum        what the operators mean: shape rule, NumPy reference, work
-    fuse_attention, sum_convs  the rewrites, by the field's algebra; what they leave alone, why
-    decide                     what layout knows: `CudaFusions`
+    attention, conv_sum, conv_point         the operators: shape rule, NumPy reference, work
+    fuse_attention, sum_convs, point_convs  the rewrites; what they leave alone, and why
+    decide                                  what layout knows: `CudaFusions`
 
 Kernels import the operators from here, `decide` is the backend's. `opdefs` knows none of them: what
 reads operators back by name is given `OPERATORS`.
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from saccade.backends.cuda.fusions.attention import Attention
+from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
 from saccade.ir import Op
 
-__all__ = ["OPERATORS", "Attention", "Conv2dSum"]
+__all__ = ["OPERATORS", "Attention", "Conv2dPoint", "Conv2dSum"]
 
 OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
-    {"Attention": Attention, "Conv2dSum": Conv2dSum}
+    {"Attention": Attention, "Conv2dPoint": Conv2dPoint, "Conv2dSum": Conv2dSum}
 )
 """The operators that GPUs add to `opdefs`, by family."""

@@ -7,6 +7,7 @@ from math import inf, prod
 from types import MappingProxyType
 
 from saccade.backends.cuda.fusions.attention import Attention
+from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
 from saccade.ir import DType
 from saccade.ir.expr import parse
@@ -23,7 +24,7 @@ from saccade.kernels.cases.base import (
     Result,
     Whole,
 )
-from saccade.opdefs import Conv2d, MatMul
+from saccade.opdefs import Conv2d, DepthToSpaceStore, MatMul
 
 __all__ = ["CASES"]
 
@@ -136,7 +137,47 @@ _SUMS = (
     ),
 )  # fmt: skip
 
+
+def _point(
+    name: str, first: Conv2d, second: Conv2d, *shapes: _Shape, own: int = 0, whole: bool = False
+) -> Case:
+    """A convolution and a 1x1 one of `shapes`: x, w, w2, the `own` of the first epilogue."""
+    values = WHOLE if whole else NORMAL
+    operands = tuple(
+        Operand(
+            shape, constant=i in (1, 2), values=values,
+            storage=LAST if len(shape) == 4 and i not in (1, 2) else ROWS,
+        )
+        for i, shape in enumerate(shapes)
+    )  # fmt: skip
+    # What lies between is rounded as a result is, and multiplied as often as it has channels.
+    terms = prod(shapes[1][1:]) * shapes[2][1]
+    return Case(name, Conv2dPoint(first, second, own), operands, (Result(LAST),), terms)
+
+
+_BIAS_RELU = parse("relu(add($0, $1))")
+_POINTS = (
+    _point(
+        "point", Conv2d(padding=_SAME, epilogue=_BIAS_RELU), Conv2d(epilogue=_ADDED),
+        (2, 72, 9, 11), (64, 72, 3, 3), (136, 64, 1, 1), (64, 1, 1), (136, 1, 1), (2, 136, 9, 11),
+        own=1,
+    ),
+    _point(
+        "point-strided", Conv2d(stride=(2, 1), padding=(1, 0, 0, 2), dilation=(1, 2)), Conv2d(),
+        (3, 64, 10, 12), (128, 64, 3, 3), (40, 128, 1, 1),
+    ),
+    _point(
+        "point-many", Conv2d(epilogue=parse("clip($0, 0.0, 6.0)")), Conv2d(epilogue=_BIAS_RELU),
+        (1, 40, 13, 17), (256, 40, 1, 1), (520, 256, 1, 1), (520, 1, 1),
+    ),
+    _point(
+        "point-by-pixel", Conv2d(padding=_SAME, epilogue=_BIAS_RELU),
+        Conv2d(store=DepthToSpaceStore(2, "CRD")), (1, 16, 12, 20), (64, 16, 3, 3), (96, 64, 1, 1),
+        (64, 1, 1), own=1,
+    ),
+)  # fmt: skip
+
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
-    {"attention": _ATTENTIONS, "conv2d": _SUMS, "matmul": _PRODUCTS}
+    {"attention": _ATTENTIONS, "conv2d": (*_SUMS, *_POINTS), "matmul": _PRODUCTS}
 )
 """For each family."""

@@ -48,7 +48,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
     "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "constants_of", "filters_map",
-    "functions_of", "hopper_launch", "pixels_map", "upper_of",
+    "functions_of", "hopper_launch", "pixels_map", "unaligned", "upper_of",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
@@ -141,7 +141,12 @@ def _storage(call: CudaCall) -> str | None:
         return "x is a part of wider pixels"
     if any(outer % step or outer < n * step for (_, outer), (n, step) in pairwise(_nested(x))):
         return "rows of x are apart by no whole number of pixels"
-    apart = [(view.strides[axis], view.shape[axis]) for view in (x, y) for axis in (0, 2, 3)]
+    return unaligned(x, y)
+
+
+def unaligned(*views: View) -> str | None:
+    """Why pixels of these cannot be moved by sixteen bytes at a time, or None."""
+    apart = [(view.strides[axis], view.shape[axis]) for view in views for axis in (0, 2, 3)]
     if any(stride <= 0 or stride % _VECTOR for stride, size in apart if size > 1):
         return "pixels are no multiples of 16 bytes apart"
     return None

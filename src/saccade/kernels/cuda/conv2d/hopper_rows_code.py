@@ -1,11 +1,11 @@
 """Convolution on Hopper by rows of pixels that stay in shared memory for the taps of a column.
 
-A tile is several rows of as many output pixels, with sums of their own for each row. For a column
-of taps and a block of channels its rows of input come one after the other, each shifted by the
-tap's column, and are multiplied for every result that they are a tap of: a row is read once a
-column, not once a tap. The weights of a block of output channels stay in shared memory for as many
-tiles as a program takes. Two teams of warps may take tiles beside one another, with stages of their
-own: while one stores, the matrix units work for the other.
+A tile is several rows of as many output pixels, STRIDE rows of input apart, with sums of their own
+for each row. For a column of taps and a block of channels its rows of input come one after the
+other, each shifted by the tap's column, and are multiplied for every result that they are a tap of:
+a row is read once a column, not once a tap. The weights of a block of output channels stay in
+shared memory for as many tiles as a program takes. Two teams of warps may take tiles beside one
+another, with stages of their own: while one stores, the matrix units work for the other.
 """
 
 from triton.experimental import gluon
@@ -24,8 +24,8 @@ from saccade.kernels.cuda.conv2d.hopper_code import flat_layout, place_tile
 @gluon.jit
 def convolve_rows(
     x, w, y, extra, k, p, q, down, across, tiles, y_n, y_p, y_q,
-    R: gl.constexpr, S: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
-    LINES: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    R: gl.constexpr, S: gl.constexpr, STRIDE: gl.constexpr, PAD_T: gl.constexpr,
+    PAD_L: gl.constexpr, LINES: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
     BLOCKS: gl.constexpr, WARPS: gl.constexpr, TEAMS: gl.constexpr, STAGES: gl.constexpr,
     EARLY: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr, CHANNELS: gl.constexpr,
     CRD: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
@@ -50,22 +50,22 @@ def convolve_rows(
         tma.async_load(w, [col, i * BK], bar, ws.index(i))
     if TEAMS == 1:
         take_tiles(
-            x, y, extra, xs, ws, bars, k, p, q, down, across, tiles, y_n, y_p, y_q, 0, R, S, PAD_T,
-            PAD_L, LINES, BM, BN, BK, BLOCKS, WARPS, TEAMS, STAGES, EARLY, EVEN, BLOCK, CHANNELS,
-            CRD, EPILOGUE, FETCH,
+            x, y, extra, xs, ws, bars, k, p, q, down, across, tiles, y_n, y_p, y_q, 0, R, S, STRIDE,
+            PAD_T, PAD_L, LINES, BM, BN, BK, BLOCKS, WARPS, TEAMS, STAGES, EARLY, EVEN, BLOCK,
+            CHANNELS, CRD, EPILOGUE, FETCH,
         )  # fmt: skip
     else:
         gl.warp_specialize(
             [
                 (take_tiles, (
                     x, y, extra, xs, ws, bars, k, p, q, down, across, tiles, y_n, y_p, y_q, 0, R,
-                    S, PAD_T, PAD_L, LINES, BM, BN, BK, BLOCKS, WARPS, TEAMS, STAGES, EARLY, EVEN,
-                    BLOCK, CHANNELS, CRD, EPILOGUE, FETCH,
+                    S, STRIDE, PAD_T, PAD_L, LINES, BM, BN, BK, BLOCKS, WARPS, TEAMS, STAGES, EARLY,
+                    EVEN, BLOCK, CHANNELS, CRD, EPILOGUE, FETCH,
                 )),
                 (take_tiles, (
                     x, y, extra, xs, ws, bars, k, p, q, down, across, tiles, y_n, y_p, y_q, 1, R,
-                    S, PAD_T, PAD_L, LINES, BM, BN, BK, BLOCKS, WARPS, TEAMS, STAGES, EARLY, EVEN,
-                    BLOCK, CHANNELS, CRD, EPILOGUE, FETCH,
+                    S, STRIDE, PAD_T, PAD_L, LINES, BM, BN, BK, BLOCKS, WARPS, TEAMS, STAGES, EARLY,
+                    EVEN, BLOCK, CHANNELS, CRD, EPILOGUE, FETCH,
                 )),
             ],
             [WARPS],
@@ -77,8 +77,8 @@ def convolve_rows(
 @gluon.jit
 def take_tiles(
     x, y, extra, xs, ws, bars, k, p, q, down, across, tiles, y_n, y_p, y_q, TEAM: gl.constexpr,
-    R: gl.constexpr, S: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
-    LINES: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    R: gl.constexpr, S: gl.constexpr, STRIDE: gl.constexpr, PAD_T: gl.constexpr,
+    PAD_L: gl.constexpr, LINES: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
     BLOCKS: gl.constexpr, WARPS: gl.constexpr, TEAMS: gl.constexpr, STAGES: gl.constexpr,
     EARLY: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr, CHANNELS: gl.constexpr,
     CRD: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr,
@@ -88,12 +88,12 @@ def take_tiles(
     col = gl.program_id(0) % parts * BN
     first = gl.program_id(0) // parts * TEAMS + TEAM
     apart = gl.num_programs(0) // parts * TEAMS
-    total: gl.constexpr = S * BLOCKS * (LINES + R - 1)
+    total: gl.constexpr = S * BLOCKS * ((LINES - 1) * STRIDE + R)
     ahead: gl.constexpr = STAGES - 1
     for i in gl.static_range(ahead):
         ask_row(
-            x, xs, bars, i, TEAM * STAGES + i, first < tiles, first, down, across, R, PAD_T, PAD_L,
-            LINES, BM, BK, BLOCKS,
+            x, xs, bars, i, TEAM * STAGES + i, first < tiles, first, down, across, R, STRIDE,
+            PAD_T, PAD_L, LINES, BM, BK, BLOCKS,
         )  # fmt: skip
     mbarrier.wait(bars.index(TEAMS * STAGES), 0)
     count = gl.cdiv(tiles - first, apart)
@@ -105,27 +105,28 @@ def take_tiles(
         sums = (gl.zeros((BM, BN), gl.float32, layout=mma),) * LINES
         coming = ()
         for t in gl.static_range(total):
-            if t - total + LINES + EARLY > 0 and t - total + EARLY <= 0:
+            if line_before(t + EARLY, total, LINES, STRIDE) >= 0 and t + EARLY <= total:
                 coming = coming + (fetch_line(  # noqa: RUF005 - Triton knows no stars
-                    extra, tile, t - total + LINES + EARLY - 1, col, k, p, q, down, across, LINES,
-                    BM, BN, WARPS, EVEN, BLOCK, CHANNELS, CRD, FETCH,
+                    extra, tile, line_before(t + EARLY, total, LINES, STRIDE), col, k, p, q, down,
+                    across, LINES, BM, BN, WARPS, EVEN, BLOCK, CHANNELS, CRD, FETCH,
                 ),)  # fmt: skip
             sums = add_row(
                 sums, xs, ws, bars, TEAM * STAGES + t % STAGES,
-                (j * (total // STAGES) + t // STAGES) & 1, t, R, S, LINES, BLOCKS,
+                (j * (total // STAGES) + t // STAGES) & 1, t, R, S, STRIDE, LINES, BLOCKS,
             )  # fmt: skip
             # At the end of this tile it is rows of the next one that are asked for.
             ask_row(
                 x, xs, bars, (t + ahead) % total, TEAM * STAGES + (t + ahead) % STAGES,
                 (t + ahead < total) | (j + 1 < count), tile + (t + ahead) // total * apart, down,
-                across, R, PAD_T, PAD_L, LINES, BM, BK, BLOCKS,
+                across, R, STRIDE, PAD_T, PAD_L, LINES, BM, BK, BLOCKS,
             )  # fmt: skip
             # Once products for a row of results have begun, the one before is complete.
-            if t > total - LINES:
+            if line_before(t, total, LINES, STRIDE) >= 0:
                 store_line(
-                    sums[t - total + LINES - 1], coming[t - total + LINES - 1], y, extra, tile,
-                    t - total + LINES - 1, col, k, p, q, down, across, y_n, y_p, y_q, LINES, WARPS,
-                    EVEN, BLOCK, CHANNELS, CRD, EPILOGUE,
+                    sums[line_before(t, total, LINES, STRIDE)],
+                    coming[line_before(t, total, LINES, STRIDE)], y, extra, tile,
+                    line_before(t, total, LINES, STRIDE), col, k, p, q, down, across, y_n, y_p,
+                    y_q, LINES, WARPS, EVEN, BLOCK, CHANNELS, CRD, EPILOGUE,
                 )  # fmt: skip
         if EARLY == 0:
             coming = coming + (fetch_line(  # noqa: RUF005
@@ -142,14 +143,14 @@ def take_tiles(
 @gluon.jit
 def ask_row(
     x, xs, bars, t: gl.constexpr, slot: gl.constexpr, wanted, tile, down, across,
-    R: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr, LINES: gl.constexpr,
-    BM: gl.constexpr, BK: gl.constexpr, BLOCKS: gl.constexpr,
+    R: gl.constexpr, STRIDE: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
+    LINES: gl.constexpr, BM: gl.constexpr, BK: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """Let TMA bring row `t` of a tile to stage `slot`, if it is wanted; zeros beyond the image."""
-    PATCH: gl.constexpr = LINES + R - 1
+    PATCH: gl.constexpr = (LINES - 1) * STRIDE + R
     image = tile // (down * across)
     rest = tile % (down * across)
-    top = rest // across * LINES - PAD_T + t % PATCH
+    top = rest // across * (LINES * STRIDE) - PAD_T + t % PATCH
     left = rest % across * BM - PAD_L + t // PATCH // BLOCKS
     bar = bars.index(slot)
     mbarrier.expect(bar, x.nbytes_per_cta, pred=wanted)
@@ -160,26 +161,50 @@ def ask_row(
 @gluon.jit
 def add_row(
     sums, xs, ws, bars, slot: gl.constexpr, phase, t: gl.constexpr, R: gl.constexpr,
-    S: gl.constexpr, LINES: gl.constexpr, BLOCKS: gl.constexpr,
+    S: gl.constexpr, STRIDE: gl.constexpr, LINES: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """Row `t` of a tile to the sums of every result that it is a tap of.
 
     What the row before was multiplied for is done then, and its stage free.
     """
-    PATCH: gl.constexpr = LINES + R - 1
+    PATCH: gl.constexpr = (LINES - 1) * STRIDE + R
     line: gl.constexpr = t % PATCH
     column: gl.constexpr = t // PATCH // BLOCKS
     block: gl.constexpr = t // PATCH % BLOCKS
     mbarrier.wait(bars.index(slot), phase)
     stage = xs.index(slot)
     for r in gl.static_range(R):
-        if line - r >= 0 and line - r < LINES:
+        if tapped(line, r, LINES, STRIDE):
             taps = ws.index((r * S + column) * BLOCKS + block).permute((1, 0))
-            done = warpgroup_mma(stage, taps, sums[line - r], is_async=True)
-            # Triton knows no stars.
-            sums = sums[: line - r] + (done,) + sums[line - r + 1 :]  # noqa: RUF005
-    begun: gl.constexpr = min(line, LINES - 1) - max(line - R + 1, 0) + 1
-    return awaited(sums, begun)
+            done = warpgroup_mma(stage, taps, sums[(line - r) // STRIDE], is_async=True)
+            sums = replaced(sums, (line - r) // STRIDE, done)
+    return awaited(sums, products(line, R, LINES, STRIDE))
+
+
+@gluon.jit
+def replaced(sums, at: gl.constexpr, done):
+    """The sums with others in one place."""
+    return sums[:at] + (done,) + sums[at + 1 :]  # noqa: RUF005 - Triton knows no stars
+
+
+@gluon.constexpr_function
+def tapped(line, r, LINES, STRIDE):
+    """Whether row `line` of a tile is tap `r` of a row of results."""
+    return line >= r and (line - r) % STRIDE == 0 and (line - r) // STRIDE < LINES
+
+
+@gluon.constexpr_function
+def products(line, R, LINES, STRIDE):
+    """How many rows of results row `line` of a tile is a tap of."""
+    taps = [r for r in range(R) if line >= r and (line - r) % STRIDE == 0]
+    return len([r for r in taps if (line - r) // STRIDE < LINES])
+
+
+@gluon.constexpr_function
+def line_before(t, total, LINES, STRIDE):
+    """The row of results whose last products are those of the row before row `t`; -1: of none."""
+    whole = (total - t) % STRIDE == 0
+    return LINES - 1 - (total - t) // STRIDE if whole and total - t < LINES * STRIDE else -1
 
 
 @gluon.jit

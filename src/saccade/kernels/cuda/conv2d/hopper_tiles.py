@@ -17,8 +17,8 @@ from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "HopperLayer", "HopperTile", "fetches_early", "hopper_epilogue", "hopper_tiles", "layer_of",
-    "persistent", "pixel_distance", "programs_of", "resident", "step_depth", "steps_of",
+    "HopperLayer", "HopperTile", "by_pixel", "fetches_early", "hopper_epilogue", "hopper_tiles",
+    "layer_of", "persistent", "pixel_distance", "programs_of", "resident", "step_depth", "steps_of",
 ]  # fmt: skip
 
 _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
@@ -185,17 +185,28 @@ def hopper_epilogue(call: CudaCall) -> tuple[BlockEpilogue, bool]:
     y = call.outputs[0]
     before = prologue_views(call)
     views = [view.broadcast_to((n, k, p, q)) for view in call.inputs[2 + len(before) :]]
-    strides = [(view.strides[0], *view.strides[2:]) for view in (*views, y)]
-    steps = [pixel_distance(three, (n, p, q)) for three in strides]
-    block = op.store is not None
-    even = [step for step in steps[:-1] if step is not None]
-    if block or None in steps:
+    merged = None if op.store is not None else by_pixel(views, y)
+    if merged is None:
         return _block_epilogue(call, (*before, *views)), False
-    merged = [
-        View(view.dtype, (1, k, 1, n * p * q), (0, view.strides[1], 0, step))
-        for view, step in zip(views, even, strict=True)
-    ]
     return _block_epilogue(call, (*before, *merged)), True
+
+
+def by_pixel(views: Sequence[View], y: View) -> list[View] | None:
+    """Views of a result's shape with pixels numbered through all images; None if they cannot be.
+
+    Args:
+        views: What an epilogue reads, each as large as the sums; channels may be others.
+        y: The result.
+    """
+    n, _, p, q = y.shape
+    merged = []
+    for view in (*views, y):
+        step = pixel_distance((view.strides[0], *view.strides[2:]), (n, p, q))
+        if step is None:
+            return None
+        channels, apart = view.shape[1], view.strides[1]
+        merged.append(View(view.dtype, (1, channels, 1, n * p * q), (0, apart, 0, step)))
+    return merged[:-1]
 
 
 def _block_epilogue(call: CudaCall, views: tuple[View, ...]) -> BlockEpilogue:

@@ -25,18 +25,18 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import (
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.machine import LAUNCH
 
-__all__ = ["FROM_L2", "hopper_times"]
+__all__ = ["ENDS", "FROM_L2", "STEP", "hopper_times"]
 
 # Fitted to the times of 84 layers of four networks in float16, about seven variants of each, on one
 # H200: 17% off in the mean, and what they choose is 3.8% slower than the best.
-_STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
+STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
 """Microseconds on the H200 from asking for a step to having it, to a program's first, to a next
 tile's first."""
 FROM_L2 = 2.8
 """Over the memory's bandwidth, on the H200."""
 _RATE, _COPY = 1.0, 1.46
 """Of what `Gpu` says, on the H200: products; x and y, beside which the rest goes on."""
-_TILE, _ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
+_TILE, ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
 """Microseconds on the H200 of a tile's end; of each result's; as much again for each byte that it
 reads; times so much where pixels are not evenly apart."""
 _CHANGED = 1e-4
@@ -116,10 +116,10 @@ def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
     flops = 2.0 * tile.rows * tile.columns * tile.depth
     busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
     read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
-    ends = tile.rows * tile.columns * _ENDS * (1.0 if layer.even else _UNEVEN)
+    ends = tile.rows * tile.columns * ENDS * (1.0 if layer.even else _UNEVEN)
     ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(layer.code)))
     changed = tile.rows * tile.depth * _CHANGED if layer.prologue else 0.0
     shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
-    alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
+    alone = steps * max(busy + changed, STEP / (tile.stages - 1)) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
     return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)

@@ -6,7 +6,9 @@ import numpy as np
 
 from saccade.ir import Array, DType
 
-__all__ = ["pack_flat_taps", "pack_row_taps", "pack_taps", "pack_transposed_taps"]
+__all__ = [
+    "pack_filter_rows", "pack_flat_taps", "pack_row_taps", "pack_taps", "pack_transposed_taps",
+]  # fmt: skip
 
 
 def pack_taps(
@@ -77,6 +79,12 @@ def pack_row_taps(w: Array, dtype: str, depth: int, outputs: int, block: int = 1
     packed = np.zeros((r, depth // 4, 4, outputs), DType(dtype).numpy)
     packed[:, :s, :c, :k] = w.transpose(2, 3, 1, 0).astype(packed.dtype)
     return packed
+
+
+def pack_filter_rows(w: Array, dtype: str, depth: int, block: int = 1) -> Array:
+    """The same as [K, R·depth]: each filter's rows of taps side by side."""
+    rows = pack_row_taps(w, dtype, depth, w.shape[0], block)
+    return np.ascontiguousarray(rows.reshape(-1, w.shape[0]).T)
 
 
 def _by_pixel(w: Array, block: int) -> Array:

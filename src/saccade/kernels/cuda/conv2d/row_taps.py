@@ -39,9 +39,13 @@ from saccade.kernels.cuda.machine import stream_micros
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import Conv2d
 
-__all__ = ["CONV2D_ROW_TAPS", "RowTapsConfig"]
+__all__ = [
+    "CONV2D_ROW_TAPS", "PIXEL", "RowTapsConfig", "image_bytes", "image_of", "row_taps_entry",
+    "spread_launch",
+]  # fmt: skip
 
-_CHANNELS = 4  # of a pixel of the image: eight bytes of float16
+PIXEL = 4
+"""Channels of a pixel of the image: eight bytes of float16."""
 _SPREAD = (4, 256)  # rows and columns of the image, of a program
 _MOST_ELEMENTS = 1 << 31  # of the image: offsets are int32
 # Of two that differ in stages alone the first is taken: on one H100 ResNet-50's stem at batch 128
@@ -88,7 +92,7 @@ def _supports(call: CudaCall) -> str | None:
     channels = call.inputs[0].shape[1]
     if op.groups != 1:
         return f"{op.groups} groups"
-    if not 1 <= channels <= _CHANNELS:
+    if not 1 <= channels <= PIXEL:
         return f"{channels} input channels"
     if op.prologue != IDENTITY:
         return "a prologue"
@@ -98,13 +102,13 @@ def _supports(call: CudaCall) -> str | None:
         return "weights are no constant"
     if 4 * call.inputs[1].shape[3] > _MOST_COLUMNS:
         return f"{call.inputs[1].shape[3]} taps in a row"
-    down, across = _image(call)
-    if call.inputs[0].shape[0] * down * across * _CHANNELS >= _MOST_ELEMENTS:
+    down, across = image_of(call)
+    if call.inputs[0].shape[0] * down * across * PIXEL >= _MOST_ELEMENTS:
         return "an image of 2^31 elements or more"
     return unfit(call)
 
 
-def _image(call: CudaCall) -> tuple[int, int]:
+def image_of(call: CudaCall) -> tuple[int, int]:
     """Rows and columns that windows reach, zeros around the image among them; an even number."""
     op: Conv2d = call.op
     _, _, p, q = sums_of(call)
@@ -115,7 +119,7 @@ def _image(call: CudaCall) -> tuple[int, int]:
 
 def _depth(call: CudaCall) -> int:
     """Terms of a row of taps, as a power of two that the matrix units take."""
-    taps: int = _CHANNELS * call.inputs[1].shape[3]
+    taps: int = PIXEL * call.inputs[1].shape[3]
     return max(16, 1 << (taps - 1).bit_length())
 
 
@@ -123,7 +127,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     terms = _depth(call)
     x = call.inputs[0]
-    before = stream_micros(call, x.nbytes + _image_bytes(call))
+    before = stream_micros(call, x.nbytes + image_bytes(call))
     timed = []
     tiles = tuple((bm, bn, terms, warps, stages) for bm, bn, warps, stages in _TILES)
     products = Products(1, k, call.inputs[1].shape[2], terms)
@@ -135,31 +139,42 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         yield Variant(micros, partial(_launches, call, tile), tile[2])
 
 
-def _image_bytes(call: CudaCall) -> int:
-    down, across = _image(call)
+def image_bytes(call: CudaCall) -> int:
+    """Bytes of the image in the type of the products."""
+    down, across = image_of(call)
     images: int = call.inputs[0].shape[0]
-    return images * down * across * _CHANNELS * product_dtype(call).itemsize
+    return images * down * across * PIXEL * product_dtype(call).itemsize
+
+
+def spread_launch(call: CudaCall) -> Launch:
+    """The first launch: x as the image `Temp(0, …)` that the sums read."""
+    x, window = call.inputs[0], window_of(call)
+    down, across = image_of(call)
+    unit = "w" if x.strides[3] == 1 else ""
+    around = replace(POINT, padding=window.padding, padded=any(window.padding))
+    return Launch(
+        RowTapsConfig("spread", _elements(call), x.shape[1], unit, around),
+        {"x": In(0), "wide": Temp(0, image_bytes(call))},
+        {"n": x.shape[0], "h": x.shape[2], "wd": x.shape[3], "down": down, "across": across,
+         "x_n": x.strides[0], "x_c": x.strides[1], "x_h": x.strides[2], "x_w": x.strides[3]},
+        -(-x.shape[0] * down // _SPREAD[0])
+        * -(-(across - window.padding[1] + _lead(around)) // _SPREAD[1]),
+    )  # fmt: skip
+
+
+def _elements(call: CudaCall) -> tuple[str, str, str]:
+    x, y = call.inputs[0], call.outputs[0]
+    return element_of(x), ELEMENTS[product_dtype(call)], element_of(y)
 
 
 def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
-    x, y = call.inputs[0], call.outputs[0]
     n, k, p, q = sums_of(call)
     fused, kind = fused_of(call), product_dtype(call)
-    down, across = _image(call)
-    image, window = Temp(0, _image_bytes(call)), window_of(call)
-    elements = (element_of(x), ELEMENTS[kind], element_of(y))
-    unit = "w" if x.strides[3] == 1 else ""
-    around = replace(POINT, padding=window.padding, padded=any(window.padding))
-    first = Launch(
-        RowTapsConfig("spread", elements, x.shape[1], unit, around),
-        {"x": In(0), "wide": image},
-        {"n": n, "h": x.shape[2], "wd": x.shape[3], "down": down, "across": across,
-         "x_n": x.strides[0], "x_c": x.strides[1], "x_h": x.strides[2], "x_w": x.strides[3]},
-        -(-n * down // _SPREAD[0]) * -(-(across - window.padding[1] + _lead(around)) // _SPREAD[1]),
-    )  # fmt: skip
+    down, across = image_of(call)
     columns, by_y = -(-k // 16) * 16, stored_vector(call, k)
     config = RowTapsConfig(
-        "sum", elements, x.shape[1], "", window, dot_precision(call), tile, by_y, fused.config,
+        "sum", _elements(call), call.inputs[0].shape[1], "", window_of(call), dot_precision(call),
+        tile, by_y, fused.config,
     )  # fmt: skip
     r = call.inputs[1].shape[2]
     packing = Packing(
@@ -171,17 +186,23 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
         "p": p, "q": q, "columns": columns,
         **divided(fused.integers, by_y),
     }  # fmt: skip
-    operands = {"wide": image, "w": Packed(packing), "y": Out(0), **fused.operands}
+    operands = {
+        "wide": Temp(0, image_bytes(call)),
+        "w": Packed(packing),
+        "y": Out(0),
+        **fused.operands,
+    }
     programs = -(-n * p * q // tile[0]) * -(-k // tile[1])
-    return first, Launch(config, operands, integers, programs)
+    return spread_launch(call), Launch(config, operands, integers, programs)
 
 
 def _lead(window: WindowConfig) -> int:
     """Columns before the image's first that "spread" begins with: whole vectors of them."""
-    return -(-window.padding[1] // _CHANNELS) * _CHANNELS
+    return -(-window.padding[1] // PIXEL) * PIXEL
 
 
-def _entry(config: RowTapsConfig) -> Entry:
+def row_taps_entry(config: RowTapsConfig) -> Entry:
+    """What is compiled."""
     x, kind, y = config.elements
     if config.phase == "spread":
         return Entry(
@@ -217,5 +238,5 @@ def _entry(config: RowTapsConfig) -> Entry:
 
 
 CONV2D_ROW_TAPS = CudaKernel(
-    "conv2d.row_taps", (Conv2d,), RowTapsConfig, _supports, _variants, _entry
+    "conv2d.row_taps", (Conv2d,), RowTapsConfig, _supports, _variants, row_taps_entry
 )
