@@ -18,7 +18,7 @@ def emit_expr(
     k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int | None = None,
     stored: str = "float32",
 ) -> Vec:  # fmt: skip
-    """Code that evaluates `expr` on float32 vectors.
+    """Code that evaluates `expr` on float32 vectors; on float64 ones what needs no polynomial.
 
     Truth values are 1.0 and 0.0. NaN passes through `relu`, `clip`, `min` and `max` as in ONNX
     Runtime.
@@ -30,6 +30,7 @@ def emit_expr(
         lanes: Number of lanes, needed only where the expression has no operand.
         stored: Element that the result is rounded to at once. What bfloat16 does not show is not
             computed, where the relative error of the result is that of a function, or of factors.
+            Of float64 vectors, float64.
     """
     count = lanes or (operands[0].lanes if operands else k.lanes)
     done: dict[tuple[Expr, bool], Vec] = {}
@@ -39,7 +40,7 @@ def emit_expr(
             if e.op == "arg":
                 return operands[e.index]
             if e.op == "const":
-                return k.number(e.value, count)
+                return k.number(e.value, count, "float64" if stored == "float64" else "float32")
             done[e, coarse] = _coarse(k, e, visit) if coarse else _emit(k, e, visit)
         return done[e, coarse]
 
