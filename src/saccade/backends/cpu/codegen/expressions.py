@@ -5,20 +5,20 @@ from __future__ import annotations
 import math as pymath
 from collections.abc import Callable, Sequence
 
-from saccade.backends.cpu.codegen import gates, math, math64
+from saccade.backends.cpu.codegen import gates, math, math64, powers
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Mask, Vec
 from saccade.ir.expr import ARITY, BIT_OPERATORS, Expr
 
-__all__ = ["emit_expr"]
+__all__ = ["DOUBLE", "emit_expr"]
 
 
 def emit_expr(
     k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int | None = None,
     stored: str = "float32",
 ) -> Vec:  # fmt: skip
-    """Code that evaluates `expr` on float32 vectors; on float64 ones what needs no polynomial.
+    """Code that evaluates `expr` on float32 vectors; on float64 ones what `DOUBLE` lists.
 
     Truth values are 1.0 and 0.0. NaN passes through `relu`, `clip`, `min` and `max` as in ONNX
     Runtime.
@@ -137,8 +137,8 @@ def _elu(k: KernelBuilder, x: Vec, alpha: Vec) -> Vec:
 _EMIT: dict[str, Callable[..., Vec]] = {
     "neg": lambda _k, x: -x,
     "abs": math.absolute,
-    "exp": math.exp,
-    "log": math.log,
+    "exp": powers.exp,
+    "log": powers.log,
     "sqrt": math.sqrt,
     "rsqrt": lambda k, x: 1.0 / math.sqrt(k, x),
     "reciprocal": lambda _k, x: 1.0 / x,
@@ -183,4 +183,13 @@ _EMIT: dict[str, Callable[..., Vec]] = {
     "leaky_relu": _leaky_relu,
     "elu": _elu,
 }
+DOUBLE = frozenset(
+    (
+        "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "floor", "ceil", "round", "sign",
+        "relu", "softsign", "hardswish", "not", "isnan", "add", "sub", "mul", "div", "min", "max",
+        "equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "where",
+        "clip", "hard_sigmoid", "leaky_relu",
+    )
+)  # fmt: skip
+"""Operators whose code computes in float64, too."""
 assert _EMIT.keys() == ARITY.keys() - BIT_OPERATORS

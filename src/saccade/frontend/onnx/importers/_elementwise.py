@@ -18,8 +18,8 @@ from saccade.ir.expr import IDENTITY, apply, arg, const
 from saccade.opdefs import Pointwise
 
 __all__ = [
-    "LARGEST", "NAMED_DTYPES", "ONNX_DTYPES", "cast_to", "common", "pointwise", "saturated",
-    "with_symbols",
+    "EXACT_SHORT", "LARGEST", "NAMED_DTYPES", "ONNX_DTYPES", "cast_to", "common", "pointwise",
+    "saturated", "with_symbols",
 ]  # fmt: skip
 
 ONNX_DTYPES = {
@@ -41,6 +41,8 @@ LARGEST = {
     DType.F8E5M2FNUZ: 57344.0,
 }  # fmt: skip
 """The largest numbers of the types that casts may saturate at, with fractions."""
+EXACT_SHORT = frozenset((DType.BOOL, DType.U8, DType.I8, DType.U16, DType.I16))
+"""Element types all of whose numbers float32 has."""
 # Literals are float64, which holds every integer up to here.
 _EXACT = 2**53
 _COMPARISONS = frozenset(

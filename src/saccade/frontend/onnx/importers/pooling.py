@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.importers._elementwise import EXACT_SHORT, cast_to, pointwise
 from saccade.frontend.onnx.importers._places_of_maxima import places_of_maxima
 from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim, Expr, Value
+from saccade.ir import Dim, DType, Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
 from saccade.opdefs import Pad, Pool2d, Reduce, RoiPool
@@ -32,20 +32,24 @@ __all__ = [
 
 def import_max_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX MaxPool 1 to 22; places of maxima for sizes that are known."""
-    y = _pool(call, "max")
+    x = call.value(0)
+    # What is exact in float32 has kernels there.
+    short = x.dtype in EXACT_SHORT
+    y = _pool(call, cast_to(call, x, DType.F32) if short else x, "max")
+    y = cast_to(call, y, x.dtype)
     if len(call.node.outputs) < 2:
         return [y]
     order = call.flag("storage_order")
-    return [y, places_of_maxima(call, call.value(0), _window(call), y.shape[2:], columns=order)]
+    return [y, places_of_maxima(call, x, _window(call), y.shape[2:], columns=order)]
 
 
 def import_average_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX AveragePool 1 to 22."""
-    return [_pool(call, "average")]
+    return [_pool(call, call.value(0), "average")]
 
 
-def _pool(call: OnnxNode, kind: str) -> Value:
-    x, window = call.value(0), _window(call)
+def _pool(call: OnnxNode, x: Value, kind: str) -> Value:
+    window = _window(call)
     # `auto_pad` says by itself how many windows there are.
     ceil = call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET"
     include = call.flag("count_include_pad")

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from saccade.backends.cpu.codegen.expressions import DOUBLE
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import BIT_OPERATORS, Expr, arg, fold, substitute
@@ -44,7 +45,6 @@ from saccade.kernels.cpu.pointwise.chain_integers import INTEGER_OPERATORS
 from saccade.kernels.cpu.pointwise.chain_operators import operators
 from saccade.kernels.cpu.pointwise.chain_rows import emit_rows
 from saccade.kernels.cpu.pointwise.chain_transposed import emit_transposed
-from saccade.kernels.cpu.pointwise.chain_values import DOUBLE_OPERATORS
 from saccade.kernels.cpu.pointwise.narrow_elements import NARROW
 from saccade.kernels.cpu.pointwise.vector_elements import (
     FLOATS,
@@ -109,7 +109,7 @@ def supports(call: CpuCall) -> str | None:
     if len(out.shape) > MAX_RANK:
         return f"more than {MAX_RANK} axes"
     arithmetic = _arithmetic(call)
-    of = {"int64": INTEGER_OPERATORS, "float64": DOUBLE_OPERATORS}.get(arithmetic)
+    of = {"int64": INTEGER_OPERATORS, "float64": DOUBLE}.get(arithmetic)
     missing = sorted(operators(call.op.expr).keys() - of) if of is not None else []
     if missing:
         return f"{missing[0]} of {'integers' if arithmetic == 'int64' else 'float64'}"

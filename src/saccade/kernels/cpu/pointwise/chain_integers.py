@@ -70,7 +70,7 @@ def _wrapped(k: KernelBuilder, value: Any, element: str) -> Any:  # noqa: ANN401
     """What is left of a value in an element's bits: the next operator has to see that."""
     if element in ("int64", "uint64", "bool"):
         return value
-    lanes = value.type.count
+    lanes = getattr(value.type, "count", 1)  # of operands that have no neighbours
     return to_integer(k, narrowed(k, value, lanes, element), element).value
 
 

@@ -21,17 +21,7 @@ from saccade.kernels.cpu.pointwise.vector_elements import (
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pointwise.chain import ChainConfig
 
-__all__ = ["DOUBLE_OPERATORS", "computed", "widened"]
-
-DOUBLE_OPERATORS = frozenset(
-    (
-        "neg", "abs", "sqrt", "rsqrt", "reciprocal", "floor", "ceil", "round", "sign", "relu",
-        "softsign", "hardswish", "not", "isnan", "add", "sub", "mul", "div", "min", "max", "equal",
-        "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "where", "clip",
-        "hard_sigmoid", "leaky_relu",
-    )
-)  # fmt: skip
-"""What the code of float32 computes in float64 as well: all that needs no polynomial."""
+__all__ = ["computed", "widened"]
 
 
 def widened(k: KernelBuilder, raw: Vec, element: str, arithmetic: str) -> Vec:
