@@ -96,6 +96,9 @@ def test_what_float32_holds_exactly_is_reduced_and_pooled_there(number: int) -> 
         for node in graph.nodes
         if node.op.family in ("Reduce", "Pool2d")
     )
+    empty = text_model(body.split(" z =")[0], "float[1, 1, 3, 0] x", f"{kind} y")
+    (least,) = interpret(frontend.load(empty), {"x": x[..., :0]}).values()
+    assert (least == {"uint8": 0, "int8": -128, "bool": False}[kind]).all()
     if "z" in found:
         windows = np.lib.stride_tricks.sliding_window_view(whole, (2, 2), (2, 3))
         np.testing.assert_array_equal(found["z"], windows.max((4, 5)))

@@ -12,7 +12,7 @@ from saccade.frontend.onnx.open_axes import close, highest, is_open, lowest
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import DType, Expr, Value
 from saccade.ir.dim import product
-from saccade.ir.expr import apply
+from saccade.ir.expr import apply, const
 from saccade.opdefs import ArgReduce, CumSum, Reduce, Softmax
 
 __all__ = [
@@ -57,7 +57,10 @@ def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     closed = _closed(call, kind, x, axes)
     # What is exact in float32 has kernels there: the largest or smallest of numbers of 8 bits.
     if kind in ("max", "min") and x.dtype in EXACT_SHORT:
-        return [cast_to(call, call.emit(op, cast_to(call, closed, DType.F32)), x.dtype)]
+        found = call.emit(op, cast_to(call, closed, DType.F32))
+        low, high = const(lowest(x.dtype)), const(highest(x.dtype))
+        # Of no elements it is infinite.
+        return [pointwise(call, lambda e: apply("clip", e, low, high), [found], x.dtype)]
     return [call.emit(op, closed)]
 
 
