@@ -104,3 +104,21 @@ def test_a_slice_of_an_axis_that_is_too_short_is_refused(backend: CpuBackend, na
     with pytest.raises(PlanError, match="does not fit: Move: the map reads"):
         computed(backend, model, {"x": np.arange(3, dtype=np.float32)})
     computed(backend, model, {"x": np.arange(20, dtype=np.float32)})
+
+
+def test_nothing_of_an_axis_of_one_is_moved(backend: CpuBackend) -> None:
+    """A movement of nothing lost the factor that it reads, and a pass failed on it."""
+    weights = {"w": np.array([0, 1]), "i": np.array([2, 1], np.int32), "t": np.array([0, 1])}
+    body = "a, b = Split<axis=-1>(x, w) c = Gather<axis=0>(a, i) y = Tile(c, t)"
+    model = text_model(body, "double[3,1] x", "double a, double b, double y", 18, weights)
+    found = computed(backend, model, {"x": np.ones((3, 1))})
+    assert {name: array.shape for name, array in found.items()} == {
+        "a": (3, 0), "b": (3, 1), "y": (0, 0),
+    }  # fmt: skip
+
+
+def test_bytes_that_are_nothing_compile(backend: CpuBackend) -> None:
+    weights = {"w": np.full((1, 1, 1), 6, np.uint8)}
+    model = text_model("y = Add(w, x)", "uint8[A, B, 0] x", "uint8 y", weights=weights)
+    found = computed(backend, model, {"x": np.zeros((3, 5, 0), np.uint8)})
+    assert found["y"].shape == (3, 5, 0)

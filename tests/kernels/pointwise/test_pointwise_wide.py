@@ -116,6 +116,11 @@ def test_casts_to_float64(hold, dtype):
     hold(CHAIN, op("$0", DType.F64), [np.array([0, 1, 5, 100], DType[dtype].numpy)], exact=True)
 
 
+def test_float32_is_computed_with_before_it_is_cast(hold):
+    x = RNG.normal(size=(3, 21)).astype(np.float32)
+    hold(CHAIN, op("min(mul($0, 3.0), 0.5)", DType.F64), [x], exact=True)
+
+
 def test_choices_of_float64(hold):
     mask = RNG.integers(0, 2, (3, 45)).astype(bool)
     hold(CHAIN, op("where($0, $1, 0.1)", DType.F64), [mask, RNG.normal(size=(3, 45))], exact=True)

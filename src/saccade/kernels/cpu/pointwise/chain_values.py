@@ -41,4 +41,6 @@ def computed(
         return from_integer(k, value, element, source)
     if config.arithmetic == "float64":
         return from_double(k, emit_expr(k, expr, operands, lanes, "float64"), element)
-    return from_float(k, emit_expr(k, expr, operands, lanes, element), element)
+    # What is stored says how coarse functions may be, and nothing of float64.
+    stored = "float32" if element == "float64" else element
+    return from_float(k, emit_expr(k, expr, operands, lanes, stored), element)
