@@ -10,6 +10,8 @@ from frontend_models import text_model
 from saccade.errors import ModelError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.frontend.onnx.importers import IMPORTERS
+from saccade.ir import DType
+from saccade.testing.interpret import interpret
 from saccade.testing.support_table import support_table
 
 WEIGHTS = {
@@ -74,3 +76,29 @@ def test_an_operator_of_a_domain_of_its_own_is_not_looked_up_in_those_of_onnx(mo
     model.graph.node[1].domain = ""
     with pytest.raises(ModelError, match="no attribute 'at' in operator set 17"):
         frontend.load(model)
+
+
+@pytest.mark.parametrize("number", [2, 3, 9])  # uint8, int8, bool
+def test_what_float32_holds_exactly_is_reduced_and_pooled_there(number: int) -> None:
+    body = f"c = Cast<to={number}>(x) y = ReduceMax<axes=[3]>(c) z = MaxPool<kernel_shape=[2,2]>(c)"
+    kind = {2: "uint8", 3: "int8", 9: "bool"}[number]
+    if kind == "bool":
+        body = body.split(" z =", maxsplit=1)[0]
+    outputs = f"{kind} y" if kind == "bool" else f"{kind} y, {kind} z"
+    graph = frontend.load(text_model(body, "float[1, 1, 3, 4] x", outputs))
+    x = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4) - 6
+    x = np.abs(x) if kind == "uint8" else x
+    whole = x.astype(kind)
+    found = interpret(graph, {"x": x})
+    np.testing.assert_array_equal(found["y"], whole.max(3, keepdims=True))
+    assert all(
+        node.inputs[0].dtype is DType.F32
+        for node in graph.nodes
+        if node.op.family in ("Reduce", "Pool2d")
+    )
+    empty = text_model(body.split(" z =")[0], "float[1, 1, 3, 0] x", f"{kind} y")
+    (least,) = interpret(frontend.load(empty), {"x": x[..., :0]}).values()
+    assert (least == {"uint8": 0, "int8": -128, "bool": False}[kind]).all()
+    if "z" in found:
+        windows = np.lib.stride_tricks.sliding_window_view(whole, (2, 2), (2, 3))
+        np.testing.assert_array_equal(found["z"], windows.max((4, 5)))

@@ -90,7 +90,7 @@ CPU = Room(
         "nms": {"box_iou", "box_strips", "config", "greedy_suppression", "score_order"},
         "normalize": {"axis_sweep"},
         "pack": {"in_program"},
-        "pointwise": {"channel_epilogue", "narrow_elements", "vector_elements"},
+        "pointwise": {"channel_epilogue", "narrow_elements", "double_elements", "vector_elements"},
         "resize": {"axis_tables"},
         "roi": {
             "bilinear_axis", "bilinear_tables", "bin_ranges", "box_operands", "channel_blocks",

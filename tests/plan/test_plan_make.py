@@ -159,11 +159,12 @@ def test_a_plan_and_its_text_name_arguments_and_roles():
 
 def test_a_host_step_stands_where_no_kernel_takes_the_operator():
     b = Builder((4, 6))
-    odd = Pointwise(apply("add", arg(0), arg(0)), DType.F64)
-    plan = plan_of(b.graph(b.add(odd, b.inputs[0])))
-    (step,) = plan.steps
+    odd = Pointwise(apply("sin", arg(0)), DType.F64)
+    wide = b.add(Pointwise(arg(0), DType.F64), b.inputs[0])
+    plan = plan_of(b.graph(b.add(odd, wide)))
+    first, step = plan.steps
     assert step.kernel is None and step.phases == () and step.reasons
-    assert list(plan.segments()) == [(True, (step,))]
+    assert list(plan.segments()) == [(False, (first,)), (True, (step,))]
     assert "reference (host)" in str(plan) and step.reasons[0] in str(plan)
 
 

@@ -17,7 +17,8 @@ from saccade.plan import Ref, Slot
 from saccade.testing.interpret import interpret
 from saccade.testing.simulate import PlayError, simulate
 
-DOUBLE = Pointwise(apply("add", arg(0), arg(0)), DType.F64)  # no kernel computes in float64
+DOUBLE = Pointwise(arg(0), DType.F64)
+BENT = Pointwise(apply("tanh", arg(0)), DType.F64)  # no kernel has float64's
 BACK = Pointwise(arg(0), DType.F32)
 
 
@@ -25,9 +26,9 @@ def mixed():
     """Native, host, native, host steps."""
     b = Builder((1, 3, 8, 8))
     x = b.conv(b.inputs[0], 8)
-    y = b.add(BACK, b.add(DOUBLE, x))
+    y = b.add(BACK, b.add(BENT, b.add(DOUBLE, x)))
     z = b.conv(y, 8)
-    return b.graph(b.add(DOUBLE, z))
+    return b.graph(b.add(BENT, b.add(DOUBLE, z)))
 
 
 def build(graph, threads=1):

@@ -111,8 +111,10 @@ def simplify(opened: OpenMap) -> None:
     for pin in opened.pins:
         # The step to an index that never comes says nothing, but would make equal maps differ.
         pin.step = 1
+    # A slice may take nothing of a factor of 1, which it still reads.
+    read = {out.source for axis in opened.out_axes for out in axis}
     for factors in opened.in_axes:
-        factors[:] = [factor for factor in factors if factor.size != 1]
+        factors[:] = [factor for factor in factors if factor.size != 1 or factor in read]
     # One merge at a time: each invalidates the neighbours that the next one is looked up by.
     while _merge_once(opened):
         pass

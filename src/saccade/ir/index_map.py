@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.ir.dim import Dim, product
+from saccade.ir.dim import Dim, add, mul, product, sub
 
 __all__ = ["Factor", "IndexMap"]
 
@@ -55,6 +55,19 @@ class IndexMap:
     def in_shape(self) -> tuple[Dim, ...]:
         """Shape of the input."""
         return tuple(product(group) for group in self.in_factors)
+
+    def is_inside(self, factor: Factor) -> bool:
+        """Whether an output factor is known to stay inside of what it reads, for all sizes.
+
+        A slice that begins so many elements before the end does not, where there may be fewer.
+        """
+        if factor.source is None:
+            return True
+        sizes = [size for group in self.in_factors for size in group]
+        last = add(factor.start, mul(sub(factor.size, 1), factor.step))
+        low, high = (factor.start, last) if factor.step > 0 else (last, factor.start)
+        room = sub(sub(sizes[factor.source], 1), high)
+        return isinstance(low, int) and low >= 0 and isinstance(room, int) and room >= 0
 
     @property
     def out_axes(self) -> tuple[tuple[Factor, ...], ...]:

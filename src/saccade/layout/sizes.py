@@ -201,7 +201,9 @@ def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
     if any(kind.shape != value.shape for kind, value in zip(inferred, node.outputs, strict=True)):
         return False
     if isinstance(node.op, Move):
-        return node.op.map.in_shape == node.inputs[0].shape
+        index_map = node.op.map
+        inside = all(map(index_map.is_inside, index_map.factors))
+        return inside and index_map.in_shape == node.inputs[0].shape
     varying = [v for v in node.inputs if v not in graph.constants]
     # Operands are broadcast from the last axis on.
     for axes in zip_longest(*(reversed(v.shape) for v in varying), fillvalue=1):

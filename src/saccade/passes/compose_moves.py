@@ -8,7 +8,8 @@ The last brings a Pointwise to the operator that can compute it as its epilogue,
 together. Must not touch: a movement that others read too (it would be done twice; but a pure
 reshape costs nothing, and movements that share its elements out move no more without it), a
 movement that the convolution before it can do while it stores, a Pointwise over fewer or repeated
-elements, maps without a common refinement.
+elements, maps without a common refinement, a part of a slice that only small sizes reach out of the
+operand: the plan has to see that, whatever of it is read in the end.
 """
 
 from __future__ import annotations
@@ -36,7 +37,22 @@ class _MovePair:
 
 @lru_cache(maxsize=1024)
 def _composed(first: IndexMap, then: IndexMap) -> IndexMap | str:
+    if _cut_again(first, then):
+        return "part of a slice that may reach out of its operand"
     return compose(first, then)
+
+
+def _cut_again(first: IndexMap, then: IndexMap) -> bool:
+    """Whether `then` leaves out some of what `first` is not known to find inside, for all sizes."""
+    takers = {f.source: f.size for f in then.factors if f.source is not None}
+    at = 0
+    for written, read in zip(first.out_axes, then.in_factors, strict=False):
+        if not all(map(first.is_inside, written)):
+            whole = (takers.get(at + i, 1) == size for i, size in enumerate(read))
+            if not all(whole):
+                return True
+        at += len(read)
+    return False
 
 
 def _map(node: Node) -> IndexMap:

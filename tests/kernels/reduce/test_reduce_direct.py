@@ -33,6 +33,27 @@ SHAPES = [((5, 37), (1,)), ((5, 37), (0,)), ((3, 70, 4), (0, 2)), ((300,), (0,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_float64(hold, kind):
+    for shape, axes in SHAPES:
+        x = operand(shape, kind).astype(np.float64) * (1 + 2.0**-40)
+        hold(REDUCE, Reduce(kind, axes), [x], k=300)
+    special = np.array([[1.0, np.inf], [np.nan, 2.0], [0.0, 0.0]])
+    if kind not in ("log_sum", "log_sum_exp"):
+        hold(REDUCE, Reduce(kind, (1,)), [special], k=2)
+
+
+def test_epilogues_of_float64(hold):
+    x, y = (RNG.normal(size=shape) for shape in ((5, 37), (5, 1)))
+    op = Reduce("sum_square", (1,), epilogue=parse("mul(log($0), $1)"))
+    hold(REDUCE, op, [x, y], k=37)
+    call = Call(
+        Reduce("sum", (1,), epilogue=parse("tanh($0)")), (row_major(DType.F64, (5, 37)),),
+        (row_major(DType.F64, (5, 1)),), (False,), ZEN4,
+    )  # fmt: skip
+    assert REDUCE.supports(call) == "tanh of float64"
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("shape", "axes"), SHAPES[:2], ids=str)
 def test_kinds(hold, kind, shape, axes):
     hold(REDUCE, Reduce(kind, axes), [operand(shape, kind)], k=37)

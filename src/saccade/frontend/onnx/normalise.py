@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["array_reader", "normalise"]
 
-_OLDEST, _DOMAINS = 6, ("", "ai.onnx")
+_OLDEST, _DOMAINS = 1, ("", "ai.onnx")
 _CONTRADICTIONS = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, MemoryError,
 )  # fmt: skip

@@ -35,7 +35,7 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = {
     "Pad": (1, 2, 3), "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3),
     "STFT": (1, 3), "SequenceAt": (1,), "SequenceErase": (1,), "SequenceInsert": (2,),
     "Slice": (1, 2, 3, 4), "Split": (1,), "SplitToSequence": (1,), "Squeeze": (1,),
-    "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "Upsample": (1,),
+    "Tile": (1, 2), "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "Upsample": (1,),
     **dict.fromkeys(_REDUCTIONS, (1,)),
 }  # fmt: skip
 """Operands whose values have to be known while a node is imported."""

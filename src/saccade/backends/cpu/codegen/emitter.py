@@ -22,7 +22,7 @@ __all__ = [
 
 BYTES = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
-    "uint32": 4, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "uint64": 8, "uint32": 4, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
     **{dtype.value: 1 for dtype in DType if dtype.is_narrow},
 }  # fmt: skip
 

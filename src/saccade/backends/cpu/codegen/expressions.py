@@ -5,20 +5,20 @@ from __future__ import annotations
 import math as pymath
 from collections.abc import Callable, Sequence
 
-from saccade.backends.cpu.codegen import gates, math, math64
+from saccade.backends.cpu.codegen import gates, math, math64, powers
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Mask, Vec
 from saccade.ir.expr import ARITY, BIT_OPERATORS, Expr
 
-__all__ = ["emit_expr"]
+__all__ = ["DOUBLE", "emit_expr"]
 
 
 def emit_expr(
     k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int | None = None,
     stored: str = "float32",
 ) -> Vec:  # fmt: skip
-    """Code that evaluates `expr` on float32 vectors.
+    """Code that evaluates `expr` on float32 vectors; on float64 ones what `DOUBLE` lists.
 
     Truth values are 1.0 and 0.0. NaN passes through `relu`, `clip`, `min` and `max` as in ONNX
     Runtime.
@@ -30,6 +30,7 @@ def emit_expr(
         lanes: Number of lanes, needed only where the expression has no operand.
         stored: Element that the result is rounded to at once. What bfloat16 does not show is not
             computed, where the relative error of the result is that of a function, or of factors.
+            Of float64 vectors, float64.
     """
     count = lanes or (operands[0].lanes if operands else k.lanes)
     done: dict[tuple[Expr, bool], Vec] = {}
@@ -39,7 +40,7 @@ def emit_expr(
             if e.op == "arg":
                 return operands[e.index]
             if e.op == "const":
-                return k.number(e.value, count)
+                return k.number(e.value, count, "float64" if stored == "float64" else "float32")
             done[e, coarse] = _coarse(k, e, visit) if coarse else _emit(k, e, visit)
         return done[e, coarse]
 
@@ -136,8 +137,8 @@ def _elu(k: KernelBuilder, x: Vec, alpha: Vec) -> Vec:
 _EMIT: dict[str, Callable[..., Vec]] = {
     "neg": lambda _k, x: -x,
     "abs": math.absolute,
-    "exp": math.exp,
-    "log": math.log,
+    "exp": powers.exp,
+    "log": powers.log,
     "sqrt": math.sqrt,
     "rsqrt": lambda k, x: 1.0 / math.sqrt(k, x),
     "reciprocal": lambda _k, x: 1.0 / x,
@@ -182,4 +183,13 @@ _EMIT: dict[str, Callable[..., Vec]] = {
     "leaky_relu": _leaky_relu,
     "elu": _elu,
 }
+DOUBLE = frozenset(
+    (
+        "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "floor", "ceil", "round", "sign",
+        "relu", "softsign", "hardswish", "not", "isnan", "add", "sub", "mul", "div", "min", "max",
+        "equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "where",
+        "clip", "hard_sigmoid", "leaky_relu",
+    )
+)  # fmt: skip
+"""Operators whose code computes in float64, too."""
 assert _EMIT.keys() == ARITY.keys() - BIT_OPERATORS

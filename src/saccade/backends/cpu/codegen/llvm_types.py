@@ -29,6 +29,7 @@ ELEMENTS: dict[str, Any] = {
     "uint8": I8,
     "uint16": I16,
     "uint32": I32,
+    "uint64": I64,
     "bool": I8,
     **{dtype.value: I8 for dtype in DType if dtype.is_narrow},
 }

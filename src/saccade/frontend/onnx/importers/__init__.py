@@ -66,6 +66,7 @@ _DEFAULT: dict[str, Importer] = {
     "GatherND": indexing.import_gather_nd,
     "Gemm": matrix.import_gemm,
     "GlobalAveragePool": pooling.import_global_average_pool,
+    "GlobalLpPool": pooling.import_global_lp_pool,
     "GlobalMaxPool": pooling.import_global_max_pool,
     "GridSample": regions.import_grid_sample,
     "GroupNormalization": normalization.import_group_normalization,

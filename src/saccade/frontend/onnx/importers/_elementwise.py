@@ -18,7 +18,8 @@ from saccade.ir.expr import IDENTITY, apply, arg, const
 from saccade.opdefs import Pointwise
 
 __all__ = [
-    "LARGEST", "ONNX_DTYPES", "cast_to", "common", "pointwise", "saturated", "with_symbols",
+    "EXACT_SHORT", "LARGEST", "NAMED_DTYPES", "ONNX_DTYPES", "cast_to", "common", "pointwise",
+    "saturated", "with_symbols",
 ]  # fmt: skip
 
 ONNX_DTYPES = {
@@ -29,11 +30,19 @@ ONNX_DTYPES = {
     25: DType.U2, 26: DType.I2,
 }  # fmt: skip
 """`onnx.TensorProto` element types."""
+NAMED_DTYPES = {
+    "FLOAT": DType.F32, "UINT8": DType.U8, "INT8": DType.I8, "UINT16": DType.U16,
+    "INT16": DType.I16, "INT32": DType.I32, "INT64": DType.I64, "BOOL": DType.BOOL,
+    "FLOAT16": DType.F16, "DOUBLE": DType.F64, "UINT32": DType.U32, "UINT64": DType.U64,
+}  # fmt: skip
+"""The same by the names that casts had up to version 5."""
 LARGEST = {
     DType.F8E4M3FN: 448.0, DType.F8E4M3FNUZ: 240.0, DType.F8E5M2: 57344.0,
     DType.F8E5M2FNUZ: 57344.0,
 }  # fmt: skip
 """The largest numbers of the types that casts may saturate at, with fractions."""
+EXACT_SHORT = frozenset((DType.BOOL, DType.U8, DType.I8, DType.U16, DType.I16))
+"""Element types all of whose numbers float32 has."""
 # Literals are float64, which holds every integer up to here.
 _EXACT = 2**53
 _COMPARISONS = frozenset(

@@ -39,12 +39,16 @@ __all__ = [
 ]
 
 _PADS_INPUT_SINCE = 11
+_TARGET_INPUT_SINCE = 5
+_REPEATS_SINCE = 6
 
 
 def import_reshape(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Reshape 5 to 25."""
+    """ONNX Reshape 1 (an attribute) to 25."""
     x = call.value(0)
-    target = list(call.dims(1, "the target of a reshape"))
+    target: list[Dim] = list(call.integers("shape") or ())
+    if call.opset >= _TARGET_INPUT_SINCE:
+        target = list(call.dims(1, "the target of a reshape"))
     if not call.flag("allowzero"):
         # A 0 copies the operand's size, where it has that axis.
         if any(d == 0 and axis >= x.rank for axis, d in enumerate(target)):
@@ -152,16 +156,22 @@ def import_expand(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_tile(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Tile 6 and 13."""
+    """ONNX Tile 1 (along one axis) to 13."""
     x = call.value(0)
     repeats = call.dims(1, "the repeats of a tile")
+    if call.opset < _REPEATS_SINCE:
+        axes = call.integers_of(2, "the axis of a tile")
+        if len(repeats) != 1 or len(axes) != 1:
+            raise call.broken(f"tiles {spell(repeats)} along {list(axes)}")
+        only = call.axis(axes[0], x.rank)
+        repeats = tuple(repeats[0] if axis == only else 1 for axis in range(x.rank))
     if len(repeats) != x.rank or any(isinstance(d, int) and d < 0 for d in repeats):
         raise call.broken(f"repeats {spell(repeats)} of {spell(x.shape)}")
     return [move(call, x, tile_map(x.shape, repeats))]
 
 
 def import_split(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Split 2 to 18: one `Move` for each part."""
+    """ONNX Split 1 to 18: one `Move` for each part."""
     x = call.value(0)
     axis = call.axis(call.integer("axis", 0), x.rank)
     parts = []
@@ -219,7 +229,7 @@ def import_space_to_depth(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_concat(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Concat 4 to 13."""
+    """ONNX Concat 1 to 13."""
     parts = [call.value(index) for index in range(len(call.operands))]
     if not parts:
         raise call.broken("no inputs")
@@ -235,7 +245,7 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_pad(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Pad 2 to 25; negative pads crop first."""
+    """ONNX Pad 1 to 25; negative pads crop first."""
     x = call.value(0)
     pads = _pads(call, x.rank)
     mode = call.text("mode", "constant")
@@ -265,7 +275,8 @@ def _cropped(pad: Dim) -> int:
 
 def _pads(call: OnnxNode, rank: int) -> list[tuple[Dim, Dim]]:
     """Before and after for each axis."""
-    flat: Sequence[Dim] = call.integers("pads") or ()
+    # The attribute had another name in version 1.
+    flat: Sequence[Dim] = call.integers("pads" if call.opset > 1 else "paddings") or ()
     if call.opset >= _PADS_INPUT_SINCE:
         flat = call.dims(1, "the padding")
     axes = list(range(rank))

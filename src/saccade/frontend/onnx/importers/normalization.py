@@ -23,17 +23,22 @@ __all__ = [
     "import_lrn",
 ]
 
+_TRAINING_MODE_SINCE = 14
+_IS_TEST_UNTIL = 6
+
 
 def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX BatchNormalization 7 to 15; at inference `x · k + b`, which float64 gives if known."""
+    """ONNX BatchNormalization 1 to 15; at inference `x · k + b`, which float64 gives if known."""
     x = call.value(0)
-    if not call.flag("spatial", default=True):
-        raise Refusal("batch normalization per activation")
+    # Up to version 8 there may be numbers of its own for each element of an image.
+    spatial = call.flag("spatial", default=True)
     parameters = [call.value(index) for index in range(1, 5)]
     alike = {value.shape for value in parameters}
-    if x.rank < 2 or len(alike) != 1 or parameters[0].rank != 1:
-        raise call.broken("parameters that are not one number per channel")
-    if call.flag("training_mode"):
+    rank = 1 if spatial else x.rank - 1
+    if x.rank < 2 or len(alike) != 1 or parameters[0].rank != rank:
+        what = "channel" if spatial else "element of an image"
+        raise call.broken(f"parameters that are not one number per {what}")
+    if _is_training(call):
         return _in_training(call, x, parameters)
     if not all(map(call.build.is_known, parameters)):
         return [_normalised(call, x, parameters)]
@@ -44,12 +49,21 @@ def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + call.number("epsilon", 1e-5))
         shift = bias - mean * factor
-    parts = [_per_channel(call, array, x) for array in (factor, shift)]
+    parts = [_along_channels(call, array, x) for array in (factor, shift)]
 
     def make(e: Expr, k: Expr, b: Expr) -> Expr:
         return apply("add", apply("mul", e, k), b)
 
     return [pointwise(call, make, [x, *parts])]
+
+
+def _is_training(call: OnnxNode) -> bool:
+    """An attribute says it from version 14 on, another one up to 6, between them the results."""
+    if call.opset >= _TRAINING_MODE_SINCE:
+        return call.flag("training_mode")
+    if call.opset <= _IS_TEST_UNTIL:
+        return not call.flag("is_test")
+    return any(value.name for value in call.node.outputs[1:])
 
 
 def _normalised(call: OnnxNode, x: Value, parameters: Sequence[Value]) -> Value:
@@ -63,7 +77,8 @@ def _normalised(call: OnnxNode, x: Value, parameters: Sequence[Value]) -> Value:
         return apply("add", apply("mul", apply("sub", e, m), k), b)
 
     scale, bias, mean, variance = (
-        reshaped(call, value, (1, x.shape[1], *(1 for _ in x.shape[2:]))) for value in parameters
+        reshaped(call, value, (1, *value.shape, *(1 for _ in x.shape[1 + value.rank :])))
+        for value in parameters
     )
     k = pointwise(call, factor, [scale, variance], x.dtype.arithmetic)
     return pointwise(call, make, [x, k, bias, mean], x.dtype)
@@ -73,7 +88,7 @@ def _in_training(call: OnnxNode, x: Value, parameters: Sequence[Value]) -> Seque
     """By the batch's own mean and variance; the running ones move towards these."""
     momentum = call.number("momentum", 0.9)
     scale, bias, *running = parameters
-    axes = (0, *range(2, x.rank))
+    axes = (0, *range(1 + scale.rank, x.rank))
     mean = call.emit(Reduce(kind="mean", axes=axes, keepdims=True), x)
     square = pointwise(call, _squared_distance, [x, mean])
     variance = call.emit(Reduce(kind="mean", axes=axes, keepdims=True), square)
@@ -89,6 +104,8 @@ def _in_training(call: OnnxNode, x: Value, parameters: Sequence[Value]) -> Seque
         pointwise(call, moved, [old, new], old.dtype)
         for old, new in zip(running, found, strict=True)
     ]
+    if call.opset < _TRAINING_MODE_SINCE:
+        results += found  # for the gradient
     return results[: len(call.node.outputs)]
 
 
@@ -96,9 +113,10 @@ def _squared_distance(e: Expr, m: Expr) -> Expr:
     return apply("mul", apply("sub", e, m), apply("sub", e, m))
 
 
-def _per_channel(call: OnnxNode, array: Array, x: Value) -> Value:
+def _along_channels(call: OnnxNode, array: Array, x: Value) -> Value:
     # In the type that is computed in: float16 would lose what float64 has gained.
-    shaped = array.astype(x.dtype.arithmetic.numpy).reshape((1, -1, *(1,) * (x.rank - 2)))
+    shape = (1, *array.shape, *(1,) * (x.rank - 1 - array.ndim))
+    shaped = array.astype(x.dtype.arithmetic.numpy).reshape(shape)
     return call.build.constant(shaped, f"{call.name}.parameter")
 
 

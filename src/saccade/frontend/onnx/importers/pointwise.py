@@ -12,6 +12,7 @@ from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._activations import gelu_tanh, swish
 from saccade.frontend.onnx.importers._elementwise import (
     LARGEST,
+    NAMED_DTYPES,
     ONNX_DTYPES,
     cast_to,
     common,
@@ -33,8 +34,12 @@ __all__ = ["POINTWISE"]
 
 # The standard's defaults: float32 numbers, written out.
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+_OLD_SELU = 1.6732, 1.0507
+"""Its defaults up to version 5, of fewer digits."""
 _SINCE_INPUTS = 11
 _SINCE_NUMPY = 7
+_SINCE_PURE = 6
+"""Before, casts named types, and attributes said which operands might be written over."""
 _MOST_OPERANDS = 8
 """Of one sum, minimum or maximum: more are several, so that no expression is without bound."""
 
@@ -46,12 +51,16 @@ def _same(call: OnnxNode, op: str, dtype: DType | None = None) -> Sequence[Opera
 
 
 def _binary(call: OnnxNode, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+    return [pointwise(call, partial(apply, op), _pair(call), dtype)]
+
+
+def _pair(call: OnnxNode) -> tuple[Value, Value]:
     """Two operands; up to version 6 an `axis` says where the second one's axes begin."""
     left, right = call.value(0), call.value(1)
     if call.opset < _SINCE_NUMPY and right.rank < left.rank and "axis" in call.node.attributes:
         start = call.axis(call.integer("axis", 0), left.rank)
         right = _spread(call, right, left.rank - start)
-    return [pointwise(call, partial(apply, op), [left, right], dtype)]
+    return left, right
 
 
 def _spread(call: OnnxNode, value: Value, rank: int) -> Value:
@@ -127,7 +136,7 @@ def _clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
 
 
 def _pow(call: OnnxNode) -> Sequence[Operand]:
-    base, exponent = call.value(0), call.value(1)
+    base, exponent = _pair(call)
     array = call.build.array(exponent)
     power = float(array.item()) if array is not None and array.size == 1 else None
     # An exponent of more axes would give the result some.
@@ -181,7 +190,8 @@ def _gelu(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _selu(call: OnnxNode) -> Sequence[Operand]:
-    alpha, gamma = call.number("alpha", _SELU_ALPHA), call.number("gamma", _SELU_GAMMA)
+    defaults = _OLD_SELU if call.opset < _SINCE_PURE else (_SELU_ALPHA, _SELU_GAMMA)
+    alpha, gamma = call.number("alpha", defaults[0]), call.number("gamma", defaults[1])
     return _unary(call, lambda x: apply("mul", apply("elu", x, const(alpha)), const(gamma)))
 
 
@@ -228,6 +238,9 @@ def _tan(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _dropout(call: OnnxNode) -> Sequence[Operand]:
+    # Up to version 6 training was what one got without the attribute.
+    if call.opset < _SINCE_NUMPY and not call.flag("is_test") and call.number("ratio", 0.5):
+        raise Refusal("dropout in training mode, which is random: export it in eval mode")
     if call.has(2) and bool(call.constant(2, "training_mode").any()):
         # Without an operand for it, the ratio is 0.5.
         ratio = float(call.constant(1, "the ratio").item()) if call.has(1) else 0.5
@@ -245,7 +258,10 @@ def _identity(call: OnnxNode) -> Sequence[Result]:
 
 
 def _cast(call: OnnxNode) -> Sequence[Operand]:
-    dtype = ONNX_DTYPES.get(call.integer("to", 0))
+    if call.opset < _SINCE_PURE:
+        dtype = NAMED_DTYPES.get(call.text("to", "").upper())
+    else:
+        dtype = ONNX_DTYPES.get(call.integer("to", 0))
     if dtype is None:
         raise Refusal("casts to an element type that Saccade does not have")
     return [_as_type(call, dtype)]

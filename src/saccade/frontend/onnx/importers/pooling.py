@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.importers._elementwise import EXACT_SHORT, cast_to, pointwise
 from saccade.frontend.onnx.importers._places_of_maxima import places_of_maxima
 from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim, Expr, Value
+from saccade.ir import Dim, DType, Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
 from saccade.opdefs import Pad, Pool2d, Reduce, RoiPool
@@ -21,6 +22,7 @@ from saccade.opdefs import Pad, Pool2d, Reduce, RoiPool
 __all__ = [
     "import_average_pool",
     "import_global_average_pool",
+    "import_global_lp_pool",
     "import_global_max_pool",
     "import_lp_pool",
     "import_max_pool",
@@ -30,20 +32,24 @@ __all__ = [
 
 def import_max_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX MaxPool 1 to 22; places of maxima for sizes that are known."""
-    y = _pool(call, "max")
+    x = call.value(0)
+    # What is exact in float32 has kernels there.
+    short = x.dtype in EXACT_SHORT
+    y = _pool(call, cast_to(call, x, DType.F32) if short else x, "max")
+    y = cast_to(call, y, x.dtype)
     if len(call.node.outputs) < 2:
         return [y]
     order = call.flag("storage_order")
-    return [y, places_of_maxima(call, call.value(0), _window(call), y.shape[2:], columns=order)]
+    return [y, places_of_maxima(call, x, _window(call), y.shape[2:], columns=order)]
 
 
 def import_average_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX AveragePool 1 to 22."""
-    return [_pool(call, "average")]
+    return [_pool(call, call.value(0), "average")]
 
 
-def _pool(call: OnnxNode, kind: str) -> Value:
-    x, window = call.value(0), _window(call)
+def _pool(call: OnnxNode, x: Value, kind: str) -> Value:
+    window = _window(call)
     # `auto_pad` says by itself how many windows there are.
     ceil = call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET"
     include = call.flag("count_include_pad")
@@ -88,29 +94,48 @@ def _of_images(call: OnnxNode, x: Value, window: SpatialWindow, like: Pool2d) ->
 
 def import_lp_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX LpPool 1 to 22: the root of a sum of powers; `ceil_mode` for sizes that are known."""
-    x, window, p = call.value(0), _window(call), call.integer("p", 2)
-    if p < 1:
-        raise call.broken(f"p is {p}")
-
-    def power(e: Expr) -> Expr:
-        if p == 1:
-            return apply("abs", e)
-        return apply("mul", e, e) if p == 2 else apply("pow", apply("abs", e), const(p))
-
+    x, window, p = call.value(0), _window(call), _exponent(call)
     ceil = call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET"
     pads = _zeros_around(call, x, window, ceil=ceil)
-    powers = call.emit(Pad(pads=pads), pointwise(call, power, [x], x.dtype.arithmetic))
+    powers = pointwise(call, partial(_power, p), [x], x.dtype.arithmetic)
+    powers = call.emit(Pad(pads=pads), powers)
     plain = replace(window, padding=(0,) * (2 * (x.rank - 2)))
     means = _pooled(call, powers, plain, Pool2d("average", (1, 1)))
     taps = float(np.prod(window.kernel))
 
     def root(e: Expr) -> Expr:
-        total = apply("mul", e, const(taps))
-        if p == 1:
-            return total
-        return apply("sqrt", total) if p == 2 else apply("pow", total, const(1 / p))
+        return _root(p, apply("mul", e, const(taps)))
 
     return [pointwise(call, root, [means], x.dtype)]
+
+
+def import_global_lp_pool(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX GlobalLpPool 1 to 22."""
+    x, p = call.value(0), _exponent(call)
+    if p in (1, 2):
+        return [_global(call, f"l{int(p)}")]
+    powers = pointwise(call, partial(_power, p), [x], x.dtype.arithmetic)
+    op = Reduce(kind="sum", axes=_spatial(call, x), keepdims=True)
+    return [pointwise(call, partial(_root, p), [call.emit(op, powers)], x.dtype)]
+
+
+def _exponent(call: OnnxNode) -> float:
+    p = call.integer("p", 2) if call.opset > 1 else call.finite("p", 2.0)
+    if p < 1:
+        raise call.broken(f"p is {p}")
+    return p
+
+
+def _power(p: float, e: Expr) -> Expr:
+    if p == 1:
+        return apply("abs", e)
+    return apply("mul", e, e) if p == 2 else apply("pow", apply("abs", e), const(p))
+
+
+def _root(p: float, total: Expr) -> Expr:
+    if p == 1:
+        return total
+    return apply("sqrt", total) if p == 2 else apply("pow", total, const(1 / p))
 
 
 def _zeros_around(
@@ -150,10 +175,14 @@ def _padded(
 
 def _global(call: OnnxNode, kind: str) -> Value:
     x = call.value(0)
+    # Any number of spatial axes, where `Pool2d` has two.
+    return call.emit(Reduce(kind=kind, axes=_spatial(call, x), keepdims=True), x)
+
+
+def _spatial(call: OnnxNode, x: Value) -> tuple[int, ...]:
     if x.rank < 3:
         raise call.broken(f"global pooling of {x.rank} axes")
-    # Any number of spatial axes, where `Pool2d` has two.
-    return call.emit(Reduce(kind=kind, axes=tuple(range(2, x.rank)), keepdims=True), x)
+    return tuple(range(2, x.rank))
 
 
 def import_global_average_pool(call: OnnxNode) -> Sequence[Operand]:

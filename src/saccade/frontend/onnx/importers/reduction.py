@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
+from saccade.frontend.onnx.importers._elementwise import EXACT_SHORT, cast_to, pointwise
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.open_axes import close, highest, is_open, lowest
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Expr, Value
+from saccade.ir import DType, Expr, Value
 from saccade.ir.dim import product
-from saccade.ir.expr import apply
+from saccade.ir.expr import apply, const
 from saccade.opdefs import ArgReduce, CumSum, Reduce, Softmax
 
 __all__ = [
@@ -54,7 +54,14 @@ def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
         true = cast_to(call, reshaped(call, call.build.sized(count, call.name), ()), x.dtype)
         return [pointwise(call, partial(apply, "div"), [total, true], x.dtype)]
     op = Reduce(kind=kind, axes=axes, keepdims=keepdims)
-    return [call.emit(op, _closed(call, kind, x, axes))]
+    closed = _closed(call, kind, x, axes)
+    # What is exact in float32 has kernels there: the largest or smallest of numbers of 8 bits.
+    if kind in ("max", "min") and x.dtype in EXACT_SHORT:
+        found = call.emit(op, cast_to(call, closed, DType.F32))
+        low, high = const(lowest(x.dtype)), const(highest(x.dtype))
+        # Of no elements it is infinite.
+        return [pointwise(call, lambda e: apply("clip", e, low, high), [found], x.dtype)]
+    return [call.emit(op, closed)]
 
 
 def _closed(call: OnnxNode, kind: str, x: Value, axes: Sequence[int]) -> Value:

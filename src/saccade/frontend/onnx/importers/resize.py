@@ -1,4 +1,4 @@
-"""Resize 10 to 19 and Upsample 7 and 9."""
+"""Resize 10 to 19 and Upsample 1 to 9."""
 
 from __future__ import annotations
 
@@ -19,14 +19,22 @@ from saccade.opdefs import Resample, Resize
 __all__ = ["import_resize", "import_upsample"]
 
 _LARGEST = 1 << 20
+_ALL_SCALES_SINCE = 7
+_SCALES_INPUT_SINCE = 9
 
 
 def import_upsample(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Upsample 7 (scales are an attribute) and 9: asymmetric coordinates, rounded down."""
+    """ONNX Upsample 1, 7 (scales are attributes) and 9: asymmetric coordinates, rounded down."""
     x = call.value(0)
-    scales = call.numbers("scales") if call.opset < 9 else _scales(call, 1)
-    if scales is None:
-        raise call.broken("no scales")
+    if call.opset < _ALL_SCALES_SINCE:
+        if x.rank != 4:
+            raise call.broken(f"two scales for {x.rank} axes")
+        height, width = (call.number(f"{name}_scale", 0.0) for name in ("height", "width"))
+        scales = _positive(call, (1.0, 1.0, height, width))
+    elif call.opset < _SCALES_INPUT_SINCE:
+        scales = _positive(call, call.numbers("scales") or ())
+    else:
+        scales = _scales(call, 1)
     mode = _mode(call)
     return [_resize(call, x, None, scales, mode=mode, coordinate="asymmetric", nearest="floor")]
 
@@ -86,7 +94,11 @@ def _mode(call: OnnxNode) -> str:
 
 
 def _scales(call: OnnxNode, index: int) -> tuple[float, ...]:
-    scales = tuple(float(v) for v in call.constant(index, "the scales of a resize").ravel())
+    given = call.constant(index, "the scales of a resize").ravel()
+    return _positive(call, tuple(float(v) for v in given))
+
+
+def _positive(call: OnnxNode, scales: tuple[float, ...]) -> tuple[float, ...]:
     if not all(math.isfinite(s) and 0 < s <= _LARGEST for s in scales):
         raise call.broken(f"scales {list(scales)}")
     return scales

@@ -7,9 +7,9 @@ loaded once) or at a stride: as part of rectangles that are transposed in regist
 neighbours along another axis (`chain_transposed`), else element by element (`strided`).
 
 Floating-point operands are computed with in float32, integers in int64; float16, bfloat16 and the
-types of 8 bits and less that NumPy does not have convert at loads and stores. Refuses float64,
-uint64, and functions such as `exp` on integers. Bandwidth-bound: activations of dense tensors run
-at a copy's speed up to about 20 operations per element.
+types of 8 bits and less that NumPy does not have convert at loads and stores. Float64 is computed
+with as it is. Refuses functions such as `exp` on integers and on float64. Bandwidth-bound:
+activations of dense tensors run at a copy's speed up to about 20 operations per element.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from saccade.backends.cpu.codegen.expressions import DOUBLE
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import BIT_OPERATORS, Expr, arg, fold, substitute
@@ -64,7 +65,7 @@ class ChainConfig:
         elements: Element type of the result, then of each operand.
         kinds: How each of these meets the innermost axis.
         rank: Axes after collapsing.
-        integer: Whether arithmetic is in int64.
+        arithmetic: What is computed in: `float32`, `int64` or `float64`.
         tile: The rectangles, if any operand is transposed (`movement.copy_transposed`).
         streamed: Whether results go past the caches.
     """
@@ -73,7 +74,7 @@ class ChainConfig:
     elements: tuple[str, ...]
     kinds: tuple[str, ...]
     rank: int
-    integer: bool
+    arithmetic: str
     tile: tuple[int, int] = (0, 0)
     streamed: bool = False
 
@@ -87,30 +88,32 @@ def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
     return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
 
 
-def _is_integer(call: CpuCall) -> bool:
-    """Whether arithmetic is in integers: the operands' type, or the result's if all are bool."""
+def _arithmetic(call: CpuCall) -> str:
+    """What is computed in: the operands' kind of type, or the result's if all are bool."""
     dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
     # Promotion has made all operands but truth values one type.
-    if dtypes:
-        return not dtypes[0].is_float
-    result: DType = call.op.dtype
-    return not result.is_float and result is not DType.BOOL
+    kind: DType = dtypes[0] if dtypes else call.op.dtype
+    if kind is DType.F64:
+        return "float64"
+    # Truth values alone are computed with as numbers.
+    return "float32" if kind.is_float or kind is DType.BOOL else "int64"
 
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     out = call.outputs[0]
-    known = FLOATS | INTEGERS | NARROW
+    known = FLOATS | INTEGERS | NARROW | {DType.F64}
     refused = refuse_types((*call.inputs, *call.outputs), known) or refuse_repeats(out)
     if refused is not None:
         return refused
     if len(out.shape) > MAX_RANK:
         return f"more than {MAX_RANK} axes"
-    if _is_integer(call):
-        missing = sorted(operators(call.op.expr).keys() - INTEGER_OPERATORS)
-        if missing:
-            return f"{missing[0]} of integers"
-    elif bits := sorted(operators(call.op.expr).keys() & BIT_OPERATORS):
+    arithmetic = _arithmetic(call)
+    of = {"int64": INTEGER_OPERATORS, "float64": DOUBLE}.get(arithmetic)
+    missing = sorted(operators(call.op.expr).keys() - of) if of is not None else []
+    if missing:
+        return f"{missing[0]} of {'integers' if arithmetic == 'int64' else 'float64'}"
+    if arithmetic != "int64" and (bits := sorted(operators(call.op.expr).keys() & BIT_OPERATORS)):
         return f"{bits[0]} of numbers that are no integers"
     return None
 
@@ -149,7 +152,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     loops = _loops(call, used)
     views = [call.outputs[0], *(call.inputs[i] for i in used)]
     config = ChainConfig(
-        text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _is_integer(call)
+        text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _arithmetic(call)
     )
     operands = numbered((Out(0), *map(In, used)))
     out = call.outputs[0]

@@ -19,14 +19,17 @@ from saccade.kernels.cpu.pointwise.vector_elements import narrowed, to_integer
 
 __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
 
-# Least and largest int64.
-_INFO = (-(2**63), 2**63 - 1)
+# Least and largest int64; and uint64, the largest of which has the bits of -1.
+_BOUNDS = ((-(2**63), 2**63 - 1), (0, -1))
 
 
 def emit_integer_expr(
     k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int, elements: Sequence[str]
-) -> Vec:
+) -> tuple[Vec, str]:
     """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` truncates.
+
+    Returns:
+        The value, and the type that it has the bits of.
 
     Args:
         k: Takes the code.
@@ -39,6 +42,7 @@ def emit_integer_expr(
     first = next((e for e in elements[1:] if e != "bool"), elements[0])
     # Integers of less than a byte are computed with as bytes.
     element = DType(first).arithmetic.value
+    table = _EMIT | _EMIT_UNSIGNED if element == "uint64" else _EMIT
 
     def visit(e: Expr) -> Any:  # noqa: ANN401 - LLVM values
         # Equal subtrees are emitted once.
@@ -46,27 +50,27 @@ def emit_integer_expr(
             if e.op == "arg":
                 done[e] = operands[e.index].value
             elif e.op == "const":
-                done[e] = _literal(e.value, lanes)
+                done[e] = _literal(e.value, lanes, _BOUNDS[element == "uint64"])
             else:
-                value = _EMIT[e.op](k.b, *(visit(a) for a in e.args))
+                value = table[e.op](k.b, *(visit(a) for a in e.args))
                 done[e] = _wrapped(k, value, element) if e.op in _OVERFLOWING else value
         return done[e]
 
-    return Vec(k.b, visit(expr))
+    return Vec(k.b, visit(expr)), element
 
 
-def _literal(value: float, lanes: int) -> Any:  # noqa: ANN401
+def _literal(value: float, lanes: int, bounds: tuple[int, int]) -> Any:  # noqa: ANN401
     """The number truncated; infinite bounds of a clip saturate."""
-    low, high = _INFO
-    number = (low if value < 0 else high) if math.isinf(value) else int(value)
+    low, high = bounds
+    number = (low if value < 0 else high) if math.isinf(value) else max(low, int(value))
     return literal(vector_of(llvm.I64, lanes), number)
 
 
 def _wrapped(k: KernelBuilder, value: Any, element: str) -> Any:  # noqa: ANN401
     """What is left of a value in an element's bits: the next operator has to see that."""
-    if element in ("int64", "bool"):
+    if element in ("int64", "uint64", "bool"):
         return value
-    lanes = value.type.count
+    lanes = getattr(value.type, "count", 1)  # of operands that have no neighbours
     return to_integer(k, narrowed(k, value, lanes, element), element).value
 
 
@@ -82,12 +86,21 @@ def _holds(b: Any, value: Any) -> Any:  # noqa: ANN401
     return b.icmp_signed("!=", value, _like(value, 0))
 
 
-def _pick(sign: str) -> Callable[..., Any]:
-    return lambda b, x, y: b.select(b.icmp_signed(sign, x, y), x, y)
+def _compared(b: Any, sign: str, x: Any, y: Any, *, signed: bool) -> Any:  # noqa: ANN401
+    return (b.icmp_signed if signed else b.icmp_unsigned)(sign, x, y)
 
 
-def _comparison(sign: str) -> Callable[..., Any]:
-    return lambda b, x, y: _truth(b, b.icmp_signed(sign, x, y), x)
+def _pick(sign: str, *, signed: bool = True) -> Callable[..., Any]:
+    return lambda b, x, y: b.select(_compared(b, sign, x, y, signed=signed), x, y)
+
+
+def _comparison(sign: str, *, signed: bool = True) -> Callable[..., Any]:
+    return lambda b, x, y: _truth(b, _compared(b, sign, x, y, signed=signed), x)
+
+
+def _not_zero(b: Any, y: Any) -> Any:  # noqa: ANN401
+    """The divisor, 1 in place of 0: a division by 0 traps."""
+    return b.select(_holds(b, y), y, _like(y, 1))
 
 
 def _logic(name: str) -> Callable[..., Any]:
@@ -188,6 +201,27 @@ _EMIT: dict[str, Callable[..., Any]] = {
     "where": lambda b, c, x, y: b.select(_holds(b, c), x, y),
     "clip": _clip,
 }
+_EMIT_UNSIGNED: dict[str, Callable[..., Any]] = {
+    "abs": lambda _b, x: x,
+    "relu": lambda _b, x: x,
+    "sign": lambda b, x: _truth(b, _holds(b, x), x),
+    "div": lambda b, x, y: b.select(_holds(b, y), b.udiv(x, _not_zero(b, y)), _like(x, 0)),
+    "mod": lambda b, x, y: b.urem(x, _not_zero(b, y)),
+    "fmod": lambda b, x, y: b.urem(x, _not_zero(b, y)),
+    "min": _pick("<", signed=False),
+    "max": _pick(">", signed=False),
+    "less": _comparison("<", signed=False),
+    "less_equal": _comparison("<=", signed=False),
+    "greater": _comparison(">", signed=False),
+    "greater_equal": _comparison(">=", signed=False),
+    "shift_right": lambda b, x, y: b.select(
+        _within_bits(b, y), b.lshr(x, _safe_shift(b, y)), _like(x, 0)
+    ),
+    "clip": lambda b, x, low, high: _pick("<", signed=False)(
+        b, _pick(">", signed=False)(b, x, low), high
+    ),
+}
+"""What differs where the lanes are uint64; narrower types have been widened with zeros."""
 _OVERFLOWING = frozenset(("neg", "abs", "add", "sub", "mul", "div", "bit_not", "shift_left"))
 """Operators whose results may not fit the type of their operands; `div`: the least one by -1."""
 INTEGER_OPERATORS = frozenset(_EMIT)

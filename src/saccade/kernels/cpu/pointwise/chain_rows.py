@@ -9,21 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.ir.expr import parse
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row
-from saccade.kernels.cpu.pointwise.chain_integers import emit_integer_expr
 from saccade.kernels.cpu.pointwise.chain_operators import operators
-from saccade.kernels.cpu.pointwise.vector_elements import (
-    from_float,
-    from_integer,
-    load,
-    store,
-    to_float,
-    to_integer,
-)
+from saccade.kernels.cpu.pointwise.chain_values import computed, widened
+from saccade.kernels.cpu.pointwise.vector_elements import load, store
 
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pointwise.chain import ChainConfig
@@ -38,7 +30,7 @@ def emit_rows(k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], nest: 
     """All rows, from neighbour to neighbour."""
     body = _Body(k, config, pointers, nest)
     # All integers are int64 lanes.
-    lanes = k.lanes // 2 if config.integer else k.lanes
+    lanes = k.lanes // 2 if config.arithmetic.endswith("64") else k.lanes
     with nest.walk() as row:
         splats = body.splats(row, lanes)
         whole = row.low
@@ -74,7 +66,7 @@ class _Body:
         config = self.config
         # Four with 32 registers: eight of a silu spill.
         several = max(2, self.k.target.registers // 8)
-        slow = config.integer or "strided" in config.kinds
+        slow = config.arithmetic.endswith("64") or "strided" in config.kinds
         return (1,) if slow or operators(self.expr).keys() & _FLOAT64 else (several, 1)
 
     def _in_pairs(self, lanes: int) -> bool:
@@ -90,8 +82,7 @@ class _Body:
             pairs = self.pointers[p].pairs(row.offsets[p] + i, None, lanes // 2)
             return self.k.concat(self.k.split_pair(pairs))
         raw = load(self.k, self.pointers[p], kind, row.offsets[p], i, stride, mask, lanes)
-        convert = to_integer if self.config.integer else to_float
-        return convert(self.k, raw, element)
+        return widened(self.k, raw, element, self.config.arithmetic)
 
     def splats(self, row: Row, lanes: int) -> dict[int, Vec]:
         """Operands that are one element for the whole row."""
@@ -112,12 +103,7 @@ class _Body:
             else self._load(p, row, i, mask, lanes)
             for p in range(1, len(self.pointers))
         ]
-        if config.integer:
-            value = emit_integer_expr(k, self.expr, operands, lanes, config.elements)
-            value = from_integer(k, value, config.elements[0])
-        else:
-            value = emit_expr(k, self.expr, operands, lanes, config.elements[0])
-            value = from_float(k, value, config.elements[0])
+        value = computed(k, config, self.expr, operands, lanes)
         stride = self.nest.strides[0][-1]
         if self._in_pairs(lanes):
             even, odd = k.split(value, lanes // 2)

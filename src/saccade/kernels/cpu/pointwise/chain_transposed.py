@@ -11,19 +11,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.ir.expr import parse
 from saccade.kernels.cpu.movement.copy_transposed import Transposed
-from saccade.kernels.cpu.pointwise.chain_integers import emit_integer_expr
-from saccade.kernels.cpu.pointwise.vector_elements import (
-    from_float,
-    from_integer,
-    load,
-    to_float,
-    to_integer,
-)
+from saccade.kernels.cpu.pointwise.chain_values import computed, widened
+from saccade.kernels.cpu.pointwise.vector_elements import load
 
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pointwise.chain import ChainConfig
@@ -62,7 +55,8 @@ class _RectangleRows:
         operands = [self._rows(p, offsets[p]) for p in range(1, len(self.pointers))]
         for row in range(self.config.tile[1]):
             # Rows are asked for one by one: those of a transpose come when they are done.
-            value = self._value([next(rows) for rows in operands])
+            found = [next(rows) for rows in operands]
+            value = computed(k, self.config, self.expr, found, self.lanes)
             at = offsets[0] + self.transposed.steps[0] * row
             if self._in_pairs:
                 even, odd = k.split(value, self.lanes // 2)
@@ -73,7 +67,7 @@ class _RectangleRows:
     def _rows(self, p: int, at: Int) -> Iterator[Vec]:
         """An operand's rows, as arithmetic takes them."""
         k, element, pointer = self.k, self.config.elements[p], self.pointers[p]
-        convert = to_integer if self.config.integer else to_float
+        arithmetic = self.config.arithmetic
         stride, step = self.transposed.nest.strides[p][-1], self.transposed.steps[p]
         kind = self.config.kinds[p]
         if kind == "transposed":
@@ -81,7 +75,7 @@ class _RectangleRows:
             # Transposed as it lies, and widened after: half as many bits to shuffle.
             raw = pointer.viewed("int16") if halves else pointer
             for vector in self.transposed.read(raw, p, at):
-                yield self._widened(vector) if halves else convert(k, vector, element)
+                yield self._widened(vector) if halves else widened(k, vector, element, arithmetic)
             return
         for row in range(self.config.tile[1]):
             first = at + step * row
@@ -89,7 +83,7 @@ class _RectangleRows:
                 yield k.concat(k.split_pair(pointer.pairs(first, None, self.lanes // 2)))
             else:
                 loaded = load(k, pointer, kind, first, k.int(0), stride, None, self.lanes)
-                yield convert(k, loaded, element)
+                yield widened(k, loaded, element, arithmetic)
 
     def _widened(self, raw: Vec) -> Vec:
         """int16 lanes that hold bfloat16, as float32."""
@@ -98,11 +92,3 @@ class _RectangleRows:
             return k.widen_bf16(raw)
         pairs = k.b.bitcast(raw.value, k.vector_type(self.lanes // 2, "int32"))
         return k.concat(k.split_pair(Vec(k.b, pairs)))
-
-    def _value(self, operands: list[Vec]) -> Vec:
-        k, element = self.k, self.config.elements[0]
-        if self.config.integer:
-            elements = self.config.elements
-            value = emit_integer_expr(k, self.expr, operands, self.lanes, elements)
-            return from_integer(k, value, element)
-        return from_float(k, emit_expr(k, self.expr, operands, self.lanes), element)

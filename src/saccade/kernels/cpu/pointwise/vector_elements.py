@@ -22,6 +22,7 @@ __all__ = [
     "INTEGERS",
     "from_float",
     "from_integer",
+    "integers_of",
     "load",
     "narrowed",
     "store",
@@ -31,11 +32,15 @@ __all__ = [
 
 FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
 INTEGERS = frozenset(
-    {DType.I64, DType.I32, DType.I16, DType.I8, DType.U32, DType.U16, DType.U8, DType.BOOL}
-)
-_UNSIGNED = ("uint8", "uint16", "uint32", "bool")
+    {
+        DType.I64, DType.I32, DType.I16, DType.I8,
+        DType.U64, DType.U32, DType.U16, DType.U8, DType.BOOL,
+    }
+)  # fmt: skip
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64", "bool")
 _REGISTERS = ("float32", "bfloat16")
 """Elements that are float32 lanes once they are loaded, and until they are stored."""
+_HALF = 2.0**63
 _FEW_BITS = frozenset(dtype.value for dtype in NARROW if not dtype.is_float)
 
 
@@ -109,21 +114,37 @@ def from_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Float32 lanes as `element`: towards zero for integers, `!= 0` for bool (ONNX Cast)."""
     if element in _REGISTERS:
         return v
-    if element == "float16":
-        return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes, "float16")))
+    if element in ("float16", "float64"):
+        return k.convert(v, element)
     if is_narrow_float(element):
         return encoded(k, v, element)
     if element == "bool":
         return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
+    found = integers_of(k, v, element)
+    assert found is not None, element
+    return found
+
+
+def integers_of(k: KernelBuilder, v: Vec, element: str) -> Vec | None:
+    """Floating-point lanes towards zero, as integers of type `element`; None for another type."""
+    if element in (*_REGISTERS, "float16") or is_narrow_float(element):
+        return None
     # Half of the unsigned numbers of 32 bits are beyond the signed ones.
-    wide = llvm.I64 if element in ("int64", "uint32") else llvm.ir.IntType(32)
-    integers = k.b.fptosi(v.value, vector_of(wide, v.lanes))
-    return narrowed(k, integers, v.lanes, element)
+    wide = llvm.I64 if element in ("int64", "uint32", "uint64") else llvm.I32
+    kind = vector_of(wide, v.lanes)
+    if element != "uint64":
+        return narrowed(k, k.b.fptosi(v.value, kind), v.lanes, element)
+    # So it is of 64 bits: what is beyond is converted less 2^63, which is one bit.
+    half = v.like(_HALF)
+    beyond = v.compare(">=", half)
+    near = k.b.fptosi(beyond.select(v - half, v).value, kind)
+    top = k.b.select(beyond.value, literal(kind, -(2**63)), literal(kind, 0))
+    return Vec(k.b, k.b.xor(near, top))
 
 
 def to_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Integer elements as int64 lanes."""
-    if element == "int64":
+    if element in ("int64", "uint64"):
         return v
     if element in _FEW_BITS:
         v, element = extended(k, v, element), DType(element).arithmetic.value
@@ -131,10 +152,20 @@ def to_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     return Vec(k.b, extend(v.value, vector_of(llvm.I64, v.lanes)))
 
 
-def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
-    """Int64 lanes as `element`; integers wrap around."""
+def from_integer(k: KernelBuilder, v: Vec, element: str, source: str) -> Vec:
+    """Int64 lanes as `element`; integers wrap around.
+
+    Args:
+        k: Builder.
+        v: The lanes.
+        element: Type of the results.
+        source: Whose bits the lanes hold: a sign is none in uint64.
+    """
+    convert = k.b.uitofp if source == "uint64" else k.b.sitofp
+    if element == "float64":
+        return Vec(k.b, convert(v.value, k.vector_type(v.lanes, element)))
     if element in (*_REGISTERS, "float16") or is_narrow_float(element):
-        return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
+        return from_float(k, Vec(k.b, convert(v.value, k.vector_type(v.lanes))), element)
     if element == "bool":
         return _as_bool(k, k.b.icmp_signed("!=", v.value, literal(v.type, 0)), v.lanes)
     return narrowed(k, v.value, v.lanes, element)

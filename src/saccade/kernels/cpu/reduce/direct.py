@@ -2,7 +2,7 @@
 
     y = epilogue(finish(combine over the axes of before(x)))
 
-accumulated in float32 with several partial sums; norms of float64 in float64. Refuses integers. See
+accumulated in float32 with several partial sums, of float64 in float64. Refuses integers. See
 `direct_launch` for the ways to walk and `direct_arithmetic` for the kinds. Reading bound: a mean
 over channels-last images streams its operand.
 """
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.calling import real_word
+from saccade.backends.cpu.codegen.expressions import DOUBLE
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
@@ -21,6 +22,7 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, inner_kind, partition
+from saccade.kernels.cpu.pointwise.chain_operators import operators
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.reduce.direct_code import ReduceConfig, emit_reduce
 from saccade.kernels.cpu.reduce.direct_launch import Cache, ReductionLoops, cut_parts, plan_walk
@@ -63,7 +65,7 @@ class _Task:
 def _task(call: CpuCall) -> _Task:
     op = call.op
     if isinstance(op, Reduce):
-        return _Task(op.kind, "float32")
+        return _Task(op.kind, wide(call.inputs[0].dtype.value))
     kind = _NORMS.get(op.p, "power")
     power = kind == "power"
     reals = {"p": real_word(op.p), "root": real_word(1 / op.p)} if power else {}
@@ -90,7 +92,12 @@ def _walk(call: CpuCall) -> ReductionLoops:
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
-    return refuse_types((*call.inputs, *call.outputs), FLOATS) or _refuse_places(call)
+    views = (*call.inputs, *call.outputs)
+    if call.inputs[0].dtype is not DType.F64:
+        return refuse_types(views, FLOATS) or _refuse_places(call)
+    missing = sorted(operators(call.op.epilogue).keys() - DOUBLE)
+    refused = f"{missing[0]} of float64" if missing else refuse_types(views, {DType.F64})
+    return refused or _refuse_places(call)
 
 
 def supports_norm(call: CpuCall) -> str | None:

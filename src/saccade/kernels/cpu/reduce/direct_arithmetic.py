@@ -172,5 +172,5 @@ _AFTER: dict[str, _Function] = {
     "l2": lambda a, v: math.sqrt(a.k, v),
     "l3": lambda a, v: powers.power(a.k, v, a.k.number(1 / 3, 1, "float64")),
     "power": _root,
-    "log_sum": lambda a, v: math.log(a.k, v),
+    "log_sum": lambda a, v: powers.log(a.k, v),
 }

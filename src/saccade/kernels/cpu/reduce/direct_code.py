@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen import math
+from saccade.backends.cpu.codegen import math, powers
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder
@@ -14,7 +14,8 @@ from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.cpu.floats import lanes_of
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row
-from saccade.kernels.cpu.pointwise.vector_elements import load, store, to_float
+from saccade.kernels.cpu.pointwise.chain_values import widened
+from saccade.kernels.cpu.pointwise.vector_elements import load, store
 from saccade.kernels.cpu.reduce.direct_arithmetic import Arithmetic
 from saccade.kernels.cpu.reduce.direct_loads import Reader
 from saccade.kernels.cpu.reduce.direct_stream import PIXELS, Stream
@@ -38,7 +39,7 @@ class ReduceConfig:
         kept: Number of kept axes.
         gone: Number of reduced axes.
         dense: Whether the last reduced axis has neighbours in memory.
-        epilogue: Expression of the result; `$0` for float64.
+        epilogue: Expression of the result.
         wide: Element that sums are kept in: "float32" or "float64".
     """
 
@@ -137,7 +138,7 @@ class _Reduce:
 
         if self.config.kind == "log_sum_exp":
             top = self._finite(sweep(lambda v: v, -_INF, "max")[0])
-            values = [math.log(k, sweep(lambda v: math.exp(k, v - top), 0.0, "add")[0]) + top]
+            values = [powers.log(k, sweep(lambda v: powers.exp(k, v - top), 0.0, "add")[0]) + top]
         else:
             values = sweep(self.does.before, self.does.start, self.does.combination)
         if count > 1:
@@ -204,12 +205,12 @@ class _Reduce:
             offset = row.offsets[0] + self.nest.strides[0][-1] * i
             if self.config.kind == "log_sum_exp":
                 top = self._finite(self._line(row, offset, lambda v: v, -_INF, "max"))
-                spread = k.broadcast(top)
+                spread = k.broadcast(top, self.lanes)
 
                 def power(v: Vec, against: Vec = spread) -> Vec:
-                    return math.exp(k, v - against)
+                    return powers.exp(k, v - against)
 
-                value = math.log(k, self._line(row, offset, power, 0.0, "add")) + top
+                value = powers.log(k, self._line(row, offset, power, 0.0, "add")) + top
             else:
                 does = self.does
                 value = self._line(row, offset, does.before, does.start, does.combination)
@@ -253,10 +254,11 @@ class _Reduce:
             raw = load(
                 k, self.pointers[p], self.config.kinds[p], row.offsets[p], i, stride, mask, lanes
             )
-            operands.append(to_float(k, raw, self.config.elements[p]))
+            operands.append(widened(k, raw, self.config.elements[p], self.config.wide))
         element = self.config.elements[1]
         if self.epilogue != IDENTITY:
-            value = emit_expr(k, self.epilogue, operands, stored=element)
+            stored = "float64" if self.config.wide == "float64" else element
+            value = emit_expr(k, self.epilogue, operands, stored=stored)
         result = value if element == BFLOAT16 else k.convert(value, element)
         stride = self.nest.strides[1][-1]
         store(k, self.pointers[1], self.config.kinds[1], row.offsets[1], i, stride, mask, result)
