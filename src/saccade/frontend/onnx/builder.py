@@ -58,6 +58,9 @@ class Builder:
         whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
         held: What stands for objects that no memory holds, and their types.
         remarks: Of the graph.
+        makers: Of each value the node that gives it.
+        inputs: Of the model.
+        measured: By a value and a place in it, the size that stands there.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -73,6 +76,9 @@ class Builder:
         self.counts: dict[str, tuple[Count, Value]] = {}
         self.packed: dict[tuple[Dim, ...], Value] = {}
         self.chosen: dict[tuple[Value, Dim, Dim], Dim] = {}
+        self.makers: dict[Value, Node] = {}
+        self.inputs: set[Value] = set()
+        self.measured: dict[tuple[Value, int], Dim] = {}
         self._sized: dict[Dim, Value] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
@@ -219,6 +225,12 @@ class Builder:
             (self._sized[size],) = self.emit(Pointwise(expr, DType.I64), operands, name)
         return self._sized[size]
 
+    def size_of(self, value: Value) -> Dim | None:
+        """The size that a value holds, if it was made to hold one."""
+        found = (symbol(count.symbol) for count, held in self.counts.values() if held is value)
+        sizes = (size for size, held in self._sized.items() if held is value)
+        return next(found, next(sizes, None))
+
     def emit(
         self, op: Op, inputs: Sequence[Value], name: str, *, closing: bool = False
     ) -> tuple[Value, ...]:
@@ -252,7 +264,9 @@ class Builder:
         if folded is not None:
             return folded
         outputs = tuple(self.value(name, t.dtype, t.shape) for t in types)
-        self.nodes.append(Node(op, tuple(inputs), outputs, name))
+        node = Node(op, tuple(inputs), outputs, name)
+        self.nodes.append(node)
+        self.makers.update(dict.fromkeys(outputs, node))
         # The cast stays, so that what is stored is float16; what it casts is remembered as it was.
         if cast:
             self._casts[outputs[0]] = self._casts.get(inputs[0], inputs[0])
@@ -347,19 +361,24 @@ class Builder:
 
     def memory(self) -> Memory:
         """What was found and would be found again."""
-        return dict(self._sized), dict(self.packed), dict(self.chosen)
+        return dict(self._sized), dict(self.packed), dict(self.chosen), dict(self.measured)
 
     def recall(self, memory: Memory) -> Memory:
         """Forget what was found since then; it is given back."""
-        found = self._sized, self.packed, self.chosen
-        self._sized, self.packed, self.chosen = memory
+        found = self._sized, self.packed, self.chosen, self.measured
+        self._sized, self.packed, self.chosen, self.measured = memory
         return found
 
 
 Counts = Mapping[str, tuple[Count, Value]]
 """Sizes that steps find out, and where these leave them."""
-Memory = tuple[dict[Dim, Value], dict[tuple[Dim, ...], Value], dict[tuple[Value, Dim, Dim], Dim]]
-"""Sizes as tensors, where the elements of lists are, and sizes that conditions choose."""
+Memory = tuple[
+    dict[Dim, Value],
+    dict[tuple[Dim, ...], Value],
+    dict[tuple[Value, Dim, Dim], Dim],
+    dict[tuple[Value, int], Dim],
+]
+"""Sizes as tensors, where the elements of lists are, sizes that conditions choose, and data."""
 
 
 def _counts_of(node: Node, counts: Counts) -> Iterator[Value]:

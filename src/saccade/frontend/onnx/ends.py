@@ -65,7 +65,9 @@ class Ends:
         )
         if isinstance(known, tuple):
             shape = known
-        return self._build.value(name, dtype, shape)
+        made = self._build.value(name, dtype, shape)
+        self._build.inputs.add(made)
+        return made
 
     def _dim(self, name: str, axis: int, extent: object) -> Dim:
         if isinstance(extent, int) and extent != UNKNOWN:

@@ -15,6 +15,7 @@ import numpy as np
 
 from saccade.frontend.onnx.bodies import DEPENDS, Bodies
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.growing import growing, rolled_growing
 from saccade.frontend.onnx.importers.sequences import stacked
 from saccade.frontend.onnx.listed import Item, Result, TensorList
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
@@ -120,7 +121,7 @@ class LoopNodes(Bodies):
         # What a body lacks may be there once its turns are known: the node is what is refused.
         self.survey = Survey()
         try:
-            found = rolled(call, loop, lambda inputs: self._turn(call, body, inputs))
+            found = self._by_turns(call, body, loop)
             rows = self.survey.table({})
         finally:
             self.survey = outer
@@ -129,6 +130,15 @@ class LoopNodes(Bodies):
             first = next((f": {row.operator}: {row.reason}" for row in rows), "")
             raise Refusal(f"{DEPENDS}, with a body that cannot be run{first}")
         return found
+
+    def _by_turns(
+        self, call: OnnxNode, body: onnx_ir.Graph, loop: Rolled
+    ) -> list[Result] | None:
+        def turn(inputs: Sequence[Result]) -> list[Result | None]:
+            return self._turn(call, body, inputs)
+
+        grown = growing(body, loop.carried) if loop.going is not None else ()
+        return rolled_growing(call, loop, turn, grown) if grown else rolled(call, loop, turn)
 
     # -- Scan ------------------------------------------------------------------------------------
 

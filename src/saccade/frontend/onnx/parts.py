@@ -67,11 +67,16 @@ class Part:
         What is another result each time (random numbers) stays, too.
         """
         inside, left, counts = set(varying), list[Node](), self.counts
+        found = {value: name for name, (_, value) in counts.items()}
+        sizes: set[str] = set()
         for node in self.nodes:
-            if node.op.pure and inside.isdisjoint(node.inputs):
+            # A constant may be repeated as often as a step of the body finds out.
+            sized = any(depends(dim, sizes) for value in node.outputs for dim in value.shape)
+            if node.op.pure and inside.isdisjoint(node.inputs) and not sized:
                 self._build.nodes.append(node)
             else:
                 inside.update(node.outputs)
+                sizes.update(found[value] for value in node.outputs if value in found)
                 left.append(node)
         self.nodes = left
         self.counts = {name: found for name, found in counts.items() if found[1] in inside}

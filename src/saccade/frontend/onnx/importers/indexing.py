@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.measured import sliced
 from saccade.frontend.onnx.moves import move, slice_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open
 from saccade.frontend.onnx.refusal import Refusal
@@ -26,6 +27,8 @@ def import_slice(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Slice 1 (attributes) to 13."""
     x = call.operand(0)
     rank = len(x.shape)
+    if isinstance(x, Value) and call.opset >= 10 and None in (call.content(1), call.content(2)):
+        return [_sliced_by_data(call, x)]
     ranges: dict[int, tuple[Dim, Dim, int]] = {}
     for axis, start, end, step in _bounds(call, rank):
         if axis in ranges:
@@ -34,6 +37,32 @@ def import_slice(call: OnnxNode) -> Sequence[Operand]:
     if isinstance(x, Symbolic):
         return [Symbolic(x.dtype, _slice_contents(x, ranges))]
     return [move(call, call.value(0), slice_map(x.shape, ranges))]
+
+
+def _sliced_by_data(call: OnnxNode, x: Value) -> Value:
+    """Along one axis after the other, between places that are known or not."""
+    sides: list[list[Value | int]] = []
+    for index in (1, 2):
+        content = call.content(index)
+        if content is not None:
+            sides.append(list(call.integers_of(index, "the end of a slice")))
+            continue
+        given = call.value(index)
+        length = given.shape[0] if given.rank == 1 else None
+        if not isinstance(length, int) or given.dtype not in (DType.I32, DType.I64):
+            raise Refusal("the start of a slice depends on data")
+        parts = (slice_map(given.shape, {0: (place, 1, 1)}) for place in range(length))
+        sides.append([move(call, given, part) for part in parts])
+    count = len(sides[0])
+    axes = call.integers_of(3, "the axes") if call.has(3) else tuple(range(count))
+    steps = call.integers_of(4, "the steps") if call.has(4) else (1,) * count
+    if not count == len(sides[1]) == len(axes) == len(steps):
+        raise call.broken("starts, ends, axes and steps differ in number")
+    if set(steps) - {1}:
+        raise Refusal("the start of a slice depends on data, and its step is not 1")
+    for axis, start, end in zip(axes, *sides, strict=True):
+        x = sliced(call, x, call.axis(axis, x.rank), start, end)
+    return x
 
 
 def _bounds(call: OnnxNode, rank: int) -> list[tuple[int, Dim, Dim, int]]:

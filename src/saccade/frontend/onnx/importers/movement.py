@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.measured import fitted, measured, rearranged
 from saccade.frontend.onnx.moves import (
     broadcast_map,
     crop,
@@ -17,7 +18,7 @@ from saccade.frontend.onnx.moves import (
 )
 from saccade.frontend.onnx.open_axes import concatenated, is_open
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim
+from saccade.ir import Dim, Value
 from saccade.ir.dim import floordiv, product
 from saccade.ir.pixel_maps import depth_to_space, space_to_depth
 from saccade.ir.reshape_maps import divisible, infer_reshape, quotient
@@ -65,7 +66,12 @@ def import_reshape(call: OnnxNode) -> Sequence[Operand]:
     counts = product(x.shape), product(shape)
     if isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] != counts[1]:
         raise call.broken(f"reshapes {spell(x.shape)} to {spell(shape)}")
-    return [reshaped(call, x, shape)]
+    if not is_open(call, *x.shape, *shape):
+        return [reshaped(call, x, shape)]
+    try:
+        return [reshaped(call, x, shape)]
+    except Refusal:
+        return [rearranged(call, x, shape)]
 
 
 def _mismatch(call: OnnxNode, shape: Sequence[Dim], target: Sequence[Dim]) -> Exception:
@@ -142,7 +148,7 @@ def import_transpose(call: OnnxNode) -> Sequence[Operand]:
 def import_expand(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Expand 8 and 13."""
     x = call.value(0)
-    wanted = call.dims(1, "the shape of an expand")
+    wanted = measured(call, 1, "the shape of an expand")
     if len(wanted) > 64 or any(isinstance(d, int) and d < 0 for d in wanted):
         raise call.broken(f"expands to {spell(wanted)}")
     rank = max(x.rank, len(wanted))
@@ -237,11 +243,27 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), parts[0].rank)
     if len(parts) == 1:
         return parts
+    parts = _alike(call, parts, axis)
     if all(part.rank == parts[0].rank for part in parts) and is_open(
         call, *(part.shape[axis] for part in parts)
     ):
         return [concatenated(call, parts, axis)]
     return [call.emit(Concat(axis=axis), *parts)]
+
+
+def _alike(call: OnnxNode, parts: Sequence[Value], axis: int) -> list[Value]:
+    """Parts whose sizes depend on data as those say that are known: side by side, they are equal."""
+    found = list(parts)
+    for other in range(parts[0].rank):
+        sizes = {part.shape[other] for part in parts if other < part.rank and other != axis}
+        known = [size for size in sizes if isinstance(size, int)]
+        if len(known) != 1 or not is_open(call, *sizes):
+            continue
+        found = [
+            fitted(call, part, other, known[0]) if is_open(call, part.shape[other]) else part
+            for part in found
+        ]
+    return found
 
 
 def import_pad(call: OnnxNode) -> Sequence[Operand]:

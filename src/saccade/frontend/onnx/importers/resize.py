@@ -10,7 +10,10 @@ from fractions import Fraction
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._measured_resize import resized_to_measured
+from saccade.frontend.onnx.measured import measured
 from saccade.frontend.onnx.moves import reshaped
+from saccade.frontend.onnx.open_axes import is_open
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
 from saccade.ir.dim import floordiv, mul
@@ -49,6 +52,10 @@ def import_resize(call: OnnxNode) -> Sequence[Operand]:
     axes = range(x.rank) if given is None else [call.axis(axis, x.rank) for axis in given]
     regions = _regions(call, x, list(axes)) if coordinate == "tf_crop_and_resize" else None
     sizes, scales = _target(call, x, list(axes))
+    if sizes is not None and is_open(call, *(b for a, b in zip(x.shape, sizes, strict=True) if a != b)):
+        if regions is not None or scales is not None:
+            raise Refusal("the size of a resize depends on data, of a region or at one ratio")
+        return [resized_to_measured(call, x, sizes, _mode(call))]
     y = _resize(
         call,
         x,
@@ -114,7 +121,7 @@ def _target(
 ) -> tuple[tuple[Dim, ...] | None, tuple[float, ...] | None]:
     """Sizes or scales, whichever is given, for all axes."""
     if _is_given(call, 3):
-        wanted = call.dims(3, "the size of a resize")
+        wanted = measured(call, 3, "the size of a resize")
         if len(wanted) != len(axes):
             raise call.broken(f"{len(wanted)} sizes for {len(axes)} axes")
         policy = call.text("keep_aspect_ratio_policy", "stretch")

@@ -11,11 +11,13 @@ import numpy as np
 from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.listed import Result
+from saccade.frontend.onnx.measured import measured
 from saccade.frontend.onnx.moves import broadcast_map, move
+from saccade.frontend.onnx.open_axes import is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
-from saccade.ir import Array, Dim, DType
-from saccade.ir.dim import maximum, minimum, mul, product
+from saccade.ir import Array, Dim, DType, Value
+from saccade.ir.dim import Affine, ceildiv, maximum, minimum, mul, product, sub
 
 __all__ = [
     "import_constant",
@@ -72,7 +74,7 @@ def _constant(call: OnnxNode) -> Array:
 
 def import_constant_of_shape(call: OnnxNode) -> Sequence[Operand]:
     """ONNX ConstantOfShape 9 to 25: one element, repeated."""
-    shape = call.dims(0, "the shape of a constant")
+    shape = measured(call, 0, "the shape of a constant")
     if len(shape) > 64 or any(isinstance(d, int) and d < 0 for d in shape):
         raise call.broken(f"shape {list(shape)}")
     given = call.tensor("value")
@@ -85,7 +87,10 @@ def import_constant_of_shape(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_range(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Range 11, of known numbers."""
+    """ONNX Range 11, of known numbers, or as long as a size that a step finds out."""
+    size = _counted_range(call)
+    if size is not None:
+        return [size]
     start, limit, delta = (call.constant(index, "a bound of a range") for index in range(3))
     if start.size != 1 or limit.size != 1 or delta.size != 1:
         raise call.broken("a bound that is not one number")
@@ -99,6 +104,27 @@ def import_range(call: OnnxNode) -> Sequence[Operand]:
     # Not `np.arange(first, last, step)`, which may have one more by its rounding.
     values = first + step * np.arange(count)
     return [call.build.known(values.astype(start.dtype), call.operand(0).dtype, call.name)]
+
+
+def _counted_range(call: OnnxNode) -> Value | None:
+    """The first numbers of the longest range that there could be; None if its length is known."""
+    contents = [call.content(index) for index in range(3)]
+    bounds = [b.elements()[0] for b in contents if b is not None and len(b.elements()) == 1]
+    if len(bounds) < len(contents):
+        return None
+    first, last, step = bounds
+    if not isinstance(first, int) or not isinstance(last, Affine) or not isinstance(step, int):
+        return None
+    if step <= 0 or not is_open(call, last):
+        return None
+    size = maximum(ceildiv(sub(last, first), step), 0)
+    room = room_of(call, size)
+    if room > FOLD_ELEMENTS:
+        raise Refusal(f"a range of {room} numbers")
+    operand = call.operand(0)
+    values = first + step * np.arange(room)
+    known = call.build.known(values.astype(operand.dtype.numpy), operand.dtype, call.name)
+    return reopened(call, known, 0, size)
 
 
 # -- movement of symbolic contents: plain NumPy ----------------------------------------------------
@@ -210,7 +236,10 @@ def with_contents(name: str, importer: Importer) -> Importer:
     def wrapped(call: OnnxNode) -> Sequence[Result | None]:
         operands = call.operands if name == "Concat" else call.operands[:1]
         if any(isinstance(operand, Symbolic) for operand in operands):
-            return symbolic(call)
+            data = name == "Concat" and None in map(call.content, range(len(operands)))
+            # Beside data, sizes that steps find out are data, too.
+            if not data:
+                return symbolic(call)
         return importer(call)
 
     return wrapped

@@ -1,0 +1,253 @@
+"""Sizes and places that data decide.
+
+A mask is enlarged to the box that was found for it, a part of it is cut out, and zeros are put
+around that. Such a size is one that a step finds out (`ir/counts.py`): a symbol whose bound follows
+from what makes it (`intervals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor
+
+import numpy as np
+
+from saccade.frontend.onnx.builder import Builder, whole_dims
+from saccade.frontend.onnx.call import OnnxNode
+from saccade.frontend.onnx.intervals import interval_of
+from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim, DType, Value
+from saccade.ir.dim import product
+from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
+from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
+
+__all__ = ["fitted", "measured", "rearranged", "sliced"]
+
+_MOST = 8
+"""Sizes of one tensor, which has no more axes."""
+_INTEGERS = (DType.I32, DType.I64)
+
+
+def measured(call: OnnxNode, index: int, what: str) -> tuple[Dim, ...]:
+    """The elements of an integer operand as dims, new symbols for those that data decide.
+
+    Raises:
+        Refusal: If nothing tells how large they could be, or inputs alone decide: those are known
+            for each value, and everything is then as large as it has to be.
+    """
+    content = call.content(index)
+    if content is not None:
+        return whole_dims(content)
+    x = call.value(index)
+    length = product(x.shape)
+    if x.dtype not in _INTEGERS or not isinstance(length, int) or length > _MOST or x.rank > 1:
+        raise Refusal(f"{what} depends on data")
+    return tuple(_element(call, x, place, what) for place in range(length))
+
+
+def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
+    """One number of a short list."""
+    build = call.build
+    source, place = _traced(build, x, place)
+    known = build.array(source)
+    if known is not None:
+        return int(known.ravel()[place])
+    size = build.size_of(source)
+    if size is not None:
+        return size
+    if (source, place) not in build.measured:
+        high = interval_of(build, source)[1]
+        if high > build.limits.elements or _is_given(build, source):
+            raise Refusal(f"{what} depends on data")
+        bound = max(floor(high), 0)
+        one = _at(call, source, place)
+        kept = apply("clip", arg(0), const(0), const(bound))
+        count = call.emit(Pointwise(kept, DType.I64), one)
+        build.measured[source, place] = rows = build.symbol("measured")
+        build.counted(rows, bound, count)
+    return build.measured[source, place]
+
+
+def _at(call: OnnxNode, x: Value, place: int) -> Value:
+    """One element of a value without axes, or with one, as one of one element."""
+    if x.shape in ((), (1,)):
+        return reshaped(call, x, (1,))
+    return move(call, x, slice_map(x.shape, {0: (place, 1, 1)}))
+
+
+def _traced(build: Builder, x: Value, place: int) -> tuple[Value, int]:
+    """Where an element comes from, past what only moves it or changes the width of integers."""
+    while (maker := build.makers.get(x)) is not None:
+        op = maker.op
+        if isinstance(op, Concat) and x.rank == 1:
+            for part in maker.inputs:
+                length = part.shape[0]
+                if not isinstance(length, int):
+                    return x, place
+                if place < length:
+                    x = part
+                    break
+                place -= length
+        elif isinstance(op, Move) and product(x.shape) == product(maker.inputs[0].shape) == 1:
+            x = maker.inputs[0]
+        elif isinstance(op, Pointwise) and op.expr == IDENTITY and len(maker.inputs) == 1:
+            if not {x.dtype, maker.inputs[0].dtype} <= set(_INTEGERS):
+                return x, place
+            (x,) = maker.inputs
+        else:
+            return x, place
+    return x, place
+
+
+def _is_given(build: Builder, value: Value) -> bool:
+    """Whether inputs of the model alone decide a value, short ones that are known one by one."""
+    left, seen = [value], set[Value]()
+    while left:
+        x = left.pop()
+        if x in seen or build.is_known(x):
+            continue
+        seen.add(x)
+        maker = build.makers.get(x)
+        if maker is not None:
+            left += maker.inputs
+        elif x not in build.inputs or x.rank > 1:
+            return False
+    return True
+
+
+# -- parts of an axis ------------------------------------------------------------------------------
+
+
+def sliced(call: OnnxNode, x: Value, axis: int, start: Value | int, end: Value | int) -> Value:
+    """The elements of an axis between two places, either of which may be decided by data.
+
+    Args:
+        call: The node.
+        x: The value.
+        axis: The axis.
+        start: The first one, counted from the end if negative: a number, or a tensor of one.
+        end: The one behind the last, in the same way.
+
+    Raises:
+        Refusal: If inputs alone decide the places, or nothing tells how long the axis is at most.
+    """
+    build = call.build
+    if all(isinstance(v, int) or _is_given(build, v) for v in (start, end)):
+        raise Refusal("the start of a slice depends on data")
+    room, size = room_of(call, x.shape[axis]), build.sized(x.shape[axis], call.name)
+    first, last = (_place(call, at, size) for at in (start, end))
+    span = apply("max", apply("sub", arg(0), arg(1)), const(0))
+    count = call.emit(Pointwise(span, DType.I64), last, first)
+    most = min(room, interval_of(build, count)[1])
+    rows = build.symbol("sliced")
+    build.counted(rows, int(most), count)
+    x = close(call, x, axis)
+    if start != 0:
+        places = build.constant(np.arange(int(most), dtype=np.int64), "places")
+        there = apply("clip", apply("add", arg(0), arg(1)), const(0), const(max(room - 1, 0)))
+        x = call.emit(Gather(axis), x, call.emit(Pointwise(there, DType.I64), places, first))
+    return reopened(call, x, axis, rows)
+
+
+def _place(call: OnnxNode, at: Value | int, size: Value) -> Value:
+    """A place within an axis, from the front, int64 [1]."""
+    if isinstance(at, int):
+        # Exporters write the largest numbers for "to the end", which sums must not exceed.
+        most = 1 << 31
+        at = call.build.constant(np.asarray([max(-most, min(at, most))], np.int64), "place")
+    else:
+        at = reshaped(call, at, (1,))
+        if at.dtype is not DType.I64:
+            at = call.emit(Pointwise(IDENTITY, DType.I64), at)
+    behind = apply("where", apply("less", arg(0), const(0)), apply("add", arg(0), arg(1)), arg(0))
+    return call.emit(Pointwise(apply("clip", behind, const(0), arg(1)), DType.I64), at, size)
+
+
+def fitted(call: OnnxNode, x: Value, axis: int, size: int) -> Value:
+    """A value whose axis is so long in every run that is right, with a size that says so."""
+    x = close(call, x, axis)
+    room = x.shape[axis]
+    assert isinstance(room, int), "closed"
+    if room < size:
+        pads = tuple((0, size - room) if a == axis else (0, 0) for a in range(x.rank))
+        return call.emit(Pad(pads), x)
+    return move(call, x, slice_map(x.shape, {axis: (0, size, 1)})) if room > size else x
+
+
+# -- other shapes ----------------------------------------------------------------------------------
+
+
+def rearranged(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
+    """The same elements under another shape, picked one by one where sizes depend on data.
+
+    Axes that both shapes begin with stay as they are.
+
+    Raises:
+        Refusal: If nothing tells how long an axis is at most.
+    """
+    lead = 0
+    while lead < min(x.rank, len(shape)) - 1 and x.shape[lead] == shape[lead]:
+        lead += 1
+    old, new = x.shape[lead:], tuple(shape[lead:])
+    if any(is_open(call, d) for d in x.shape[:lead]):
+        raise Refusal("reshapes axes whose sizes depend on data in more than one place")
+    room = [room_of(call, size) for size in old]
+    wide = x
+    for axis in range(lead, x.rank):
+        wide = close(call, wide, axis)
+    flat = reshaped(call, wide, (*x.shape[:lead], product(room)))
+    sizes = [_opened(call, size) for size in new]
+    picked = call.emit(Gather(lead), flat, _places(call, old, room, new))
+    for axis, size in enumerate(sizes, start=lead):
+        picked = reopened(call, picked, axis, size)
+    return picked
+
+
+def _opened(call: OnnxNode, size: Dim) -> Dim:
+    """A size that one step finds out: what lies behind is then at an axis' end."""
+    if not is_open(call, size):
+        return size
+    build = call.build
+    count = build.sized(size, call.name)
+    rows = build.symbol("reshaped")
+    build.counted(rows, room_of(call, size), count)
+    return rows
+
+
+def _places(
+    call: OnnxNode, old: Sequence[Dim], room: Sequence[int], new: Sequence[Dim]
+) -> Value:
+    """Where each element of a shape is in one with room for another, both row by row."""
+    build = call.build
+    wanted = [room_of(call, size) for size in new]
+    operands: list[Value] = []
+
+    def operand(value: Value) -> Expr:
+        operands.append(value)
+        return arg(len(operands) - 1)
+
+    def extent(size: Dim) -> Expr:
+        if isinstance(size, int):
+            return const(size)
+        one = (1,) * len(new)
+        return operand(reshaped(call, build.sized(size, call.name), one))
+
+    linear = const(0)
+    for axis, (size, most) in enumerate(zip(new, wanted, strict=True)):
+        shape = tuple(most if a == axis else 1 for a in range(len(new)))
+        places = build.constant(np.arange(most, dtype=np.int64).reshape(shape), "places")
+        linear = apply("add", apply("mul", linear, extent(size)), operand(places))
+    # The innermost axis first; what is left is the place along those outside of it.
+    at, stride = const(0), 1
+    for size, most in zip(reversed(old), reversed(room), strict=True):
+        true = apply("max", extent(size), const(1))
+        inner = apply("mod", linear, true)
+        at = apply("add", at, apply("mul", inner, const(stride)))
+        # Without the rest there is nothing to round.
+        linear = apply("div", apply("sub", linear, inner), true)
+        stride *= most
+    last = max(product(room), 1)
+    inside = apply("min", at, const(int(last) - 1))
+    return call.emit(Pointwise(inside, DType.I64), *operands)
