@@ -32,7 +32,9 @@ SIZES = "q = Cast<to=7>(b) s0 = Max(q, low) s = Min(s0, most) sz = Concat<axis=0
 
 
 def _model(body, inputs, outputs, **kwargs):
-    used = {n: w for n, w in WEIGHTS.items() if any(f"{p}{n}{q}" in body for p in " (" for q in ",)")}
+    used = {
+        n: w for n, w in WEIGHTS.items() if any(f"{p}{n}{q}" in body for p in " (" for q in ",)")
+    }
     return model(body, inputs, outputs, **used, **kwargs)
 
 
@@ -92,7 +94,11 @@ def test_parts(name):
         **({"far": _i(2**62)} if "far" in PARTS[name] else {}),
     )  # fmt: skip
     x = RNG.standard_normal((6, 5)).astype(np.float32)
-    ends = ((1, 4), (2, 3), (0, 5)) if "ReduceMax" in PARTS[name] else ((1, 4), (-3, 5), (3, 2), (-9, 9))
+    ends = (
+        ((1, 4), (2, 3), (0, 5))
+        if "ReduceMax" in PARTS[name]
+        else ((1, 4), (-3, 5), (3, 2), (-9, 9))
+    )
     ends = ((1, 1), (0, 2)) if "k1" in PARTS[name] else ends
     runs = [{"x": x, "f": np.float32([[p], [r]]), "g": np.float32([1])} for p, r in ends]
     hold(built, *runs, reference=False)

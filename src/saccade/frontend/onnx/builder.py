@@ -61,6 +61,7 @@ class Builder:
         makers: Of each value the node that gives it.
         inputs: Of the model.
         measured: By a value and a place in it, the size that stands there.
+        sizes: What holds those that were computed, int64 [1].
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -79,7 +80,7 @@ class Builder:
         self.makers: dict[Value, Node] = {}
         self.inputs: set[Value] = set()
         self.measured: dict[tuple[Value, int], Dim] = {}
-        self._sized: dict[Dim, Value] = {}
+        self.sizes: dict[Dim, Value] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self._casts: dict[Value, Value] = {}
@@ -216,20 +217,14 @@ class Builder:
         """
         if isinstance(size, int):
             return self.constant(np.asarray([size], np.int64), "size")
-        if size not in self._sized:
+        if size not in self.sizes:
             symbols = sorted(symbols_of(size))
             if not self.counts.keys() >= set(symbols):
                 raise Refusal("computes with symbolic sizes as data")
             expr = size_expr(size, symbols)
             operands = [self.counts[symbol][1] for symbol in symbols]
-            (self._sized[size],) = self.emit(Pointwise(expr, DType.I64), operands, name)
-        return self._sized[size]
-
-    def size_of(self, value: Value) -> Dim | None:
-        """The size that a value holds, if it was made to hold one."""
-        found = (symbol(count.symbol) for count, held in self.counts.values() if held is value)
-        sizes = (size for size, held in self._sized.items() if held is value)
-        return next(found, next(sizes, None))
+            (self.sizes[size],) = self.emit(Pointwise(expr, DType.I64), operands, name)
+        return self.sizes[size]
 
     def emit(
         self, op: Op, inputs: Sequence[Value], name: str, *, closing: bool = False
@@ -361,23 +356,20 @@ class Builder:
 
     def memory(self) -> Memory:
         """What was found and would be found again."""
-        return dict(self._sized), dict(self.packed), dict(self.chosen), dict(self.measured)
+        return dict(self.sizes), dict(self.packed), dict(self.chosen), dict(self.measured)
 
     def recall(self, memory: Memory) -> Memory:
         """Forget what was found since then; it is given back."""
-        found = self._sized, self.packed, self.chosen, self.measured
-        self._sized, self.packed, self.chosen, self.measured = memory
+        found = self.sizes, self.packed, self.chosen, self.measured
+        self.sizes, self.packed, self.chosen, self.measured = memory
         return found
 
 
 Counts = Mapping[str, tuple[Count, Value]]
 """Sizes that steps find out, and where these leave them."""
-Memory = tuple[
-    dict[Dim, Value],
-    dict[tuple[Dim, ...], Value],
-    dict[tuple[Value, Dim, Dim], Dim],
-    dict[tuple[Value, int], Dim],
-]
+_Chosen = dict[tuple[Value, Dim, Dim], Dim]
+_Measured = dict[tuple[Value, int], Dim]
+Memory = tuple[dict[Dim, Value], dict[tuple[Dim, ...], Value], _Chosen, _Measured]
 """Sizes as tensors, where the elements of lists are, sizes that conditions choose, and data."""
 
 

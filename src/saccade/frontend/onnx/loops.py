@@ -131,9 +131,7 @@ class LoopNodes(Bodies):
             raise Refusal(f"{DEPENDS}, with a body that cannot be run{first}")
         return found
 
-    def _by_turns(
-        self, call: OnnxNode, body: onnx_ir.Graph, loop: Rolled
-    ) -> list[Result] | None:
+    def _by_turns(self, call: OnnxNode, body: onnx_ir.Graph, loop: Rolled) -> list[Result] | None:
         def turn(inputs: Sequence[Result]) -> list[Result | None]:
             return self._turn(call, body, inputs)
 

@@ -8,7 +8,7 @@ from what makes it (`intervals`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor
+from math import floor, prod
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, DType, Value
-from saccade.ir.dim import product
+from saccade.ir.dim import product, symbol
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
 
@@ -54,7 +54,7 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     known = build.array(source)
     if known is not None:
         return int(known.ravel()[place])
-    size = build.size_of(source)
+    size = _size_of(build, source)
     if size is not None:
         return size
     if (source, place) not in build.measured:
@@ -68,6 +68,13 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
         build.measured[source, place] = rows = build.symbol("measured")
         build.counted(rows, bound, count)
     return build.measured[source, place]
+
+
+def _size_of(build: Builder, value: Value) -> Dim | None:
+    """The size that a value holds, if it was made to hold one."""
+    found = (symbol(count.symbol) for count, held in build.counts.values() if held is value)
+    sizes = (size for size, held in build.sizes.items() if held is value)
+    return next(found, next(sizes, None))
 
 
 def _at(call: OnnxNode, x: Value, place: int) -> Value:
@@ -197,7 +204,7 @@ def rearranged(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     wide = x
     for axis in range(lead, x.rank):
         wide = close(call, wide, axis)
-    flat = reshaped(call, wide, (*x.shape[:lead], product(room)))
+    flat = reshaped(call, wide, (*x.shape[:lead], prod(room)))
     sizes = [_opened(call, size) for size in new]
     picked = call.emit(Gather(lead), flat, _places(call, old, room, new))
     for axis, size in enumerate(sizes, start=lead):
@@ -216,9 +223,7 @@ def _opened(call: OnnxNode, size: Dim) -> Dim:
     return rows
 
 
-def _places(
-    call: OnnxNode, old: Sequence[Dim], room: Sequence[int], new: Sequence[Dim]
-) -> Value:
+def _places(call: OnnxNode, old: Sequence[Dim], room: Sequence[int], new: Sequence[Dim]) -> Value:
     """Where each element of a shape is in one with room for another, both row by row."""
     build = call.build
     wanted = [room_of(call, size) for size in new]
@@ -248,6 +253,5 @@ def _places(
         # Without the rest there is nothing to round.
         linear = apply("div", apply("sub", linear, inner), true)
         stride *= most
-    last = max(product(room), 1)
-    inside = apply("min", at, const(int(last) - 1))
+    inside = apply("min", at, const(max(prod(room), 1) - 1))
     return call.emit(Pointwise(inside, DType.I64), *operands)

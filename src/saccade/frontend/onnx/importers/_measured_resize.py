@@ -121,9 +121,7 @@ def _picked(call: OnnxNode, x: Value, axis: int, places: _Axis, mode: str) -> Va
     weights = _weights(mode, call.finite("cubic_coeff_a", -0.75))
     first = 0 if len(weights) == 2 else -1
     parts = [taken(apply("add", arg(0), const(first + k)), down) for k in range(len(weights))]
-    terms = [
-        apply("mul", arg(k), weight) for k, weight in enumerate(weights)
-    ]
+    terms = [apply("mul", arg(k), weight) for k, weight in enumerate(weights)]
     return call.emit(Pointwise(reduce(_sum, terms), DType.F32), *parts, t)
 
 

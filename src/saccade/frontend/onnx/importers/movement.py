@@ -252,7 +252,7 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _alike(call: OnnxNode, parts: Sequence[Value], axis: int) -> list[Value]:
-    """Parts whose sizes depend on data as those say that are known: side by side, they are equal."""
+    """Parts with sizes that depend on data as others say: side by side, they have to be equal."""
     found = list(parts)
     for other in range(parts[0].rank):
         sizes = {part.shape[other] for part in parts if other < part.rank and other != axis}

@@ -52,7 +52,9 @@ def import_resize(call: OnnxNode) -> Sequence[Operand]:
     axes = range(x.rank) if given is None else [call.axis(axis, x.rank) for axis in given]
     regions = _regions(call, x, list(axes)) if coordinate == "tf_crop_and_resize" else None
     sizes, scales = _target(call, x, list(axes))
-    if sizes is not None and is_open(call, *(b for a, b in zip(x.shape, sizes, strict=True) if a != b)):
+    if sizes is not None and is_open(
+        call, *(b for a, b in zip(x.shape, sizes, strict=True) if a != b)
+    ):
         if regions is not None or scales is not None:
             raise Refusal("the size of a resize depends on data, of a region or at one ratio")
         return [resized_to_measured(call, x, sizes, _mode(call))]
