@@ -54,12 +54,12 @@ RESIZES = [
 ]
 
 
-@pytest.mark.parametrize("how", RESIZES)
-def test_resizes(how):
-    # Through a product, so that nothing but data is known of the sizes.
+def test_resizes():
+    # Through a product, so that nothing but data is known of the sizes. One model: it compiles once.
+    body = " ".join(f"y{at} = Resize<{how}>(x, , , sz)" for at, how in enumerate(RESIZES))
     built = _model(
-        f"b = MatMul(f, g) {SIZES} y = Resize<{how}>(x, , , sz)",
-        "float[1, 1, 5, 7] x, float[2, 1] f, float[1] g", "float[1, 1, h, w] y",
+        f"b = MatMul(f, g) {SIZES} {body}", "float[1, 1, 5, 7] x, float[2, 1] f, float[1] g",
+        ", ".join(f"float[1, 1, h, w] y{at}" for at in range(len(RESIZES))),
     )  # fmt: skip
     x = RNG.random((1, 1, 5, 7)).astype(np.float32)
     runs = [
@@ -69,37 +69,32 @@ def test_resizes(how):
     hold(built, *runs, reference=False)
 
 
+PLACES = "g0 = MatMul(f, g) q = Cast<to=7>(g0) p, r = Split<num_outputs=2>(q) "
 PARTS = {
-    "from one place to another": "y = Slice(x, p, r, z)",
-    "from the start": "y = Slice(x, z, r, o)",
-    "to the end": "y = Slice(x, p, far, o)",
-    "along both axes": "pp = Concat<axis=0>(p, p) rr = Concat<axis=0>(r, r) y = Slice(x, pp, rr)",
-    "zeros as many": "k = Max(r, z) k1 = Min(k, two) sh = Concat<axis=0>(k1, two) y = ConstantOfShape(sh)",
-    "repeated as often": "k = Max(r, z) k1 = Min(k, two) sh = Concat<axis=0>(k1, two, o) y0 = Expand(half, sh) y1 = Add(y0, y0) y = Mul(y1, y0)",
-    "beside each other": "a = Slice(x, z, r, z) k = Shape(a) d = Slice(x, p, far, z) y = Concat<axis=0>(a, d)",
-    "places in what has another shape": "a = Slice(x, z, r, o) w = Reshape(a, flat) y = ReduceMax<keepdims=0>(w, o)",
-    "all in a row": "a = Slice(x, z, r, o) y = Reshape(a, m1)",
-    "a number for each": "a = Slice(x, z, r, o) s = Shape(a) n = Gather(s, i1) y = Range(i0, n, i1)",
+    "parts": (
+        "a0 = Slice(x, p, r, z) a1 = Slice(x, z, r, o) a2 = Slice(x, p, far, o) pp = Concat<axis=0>(p, p) rr = Concat<axis=0>(r, r) a3 = Slice(x, pp, rr)",
+        "float[a, b] a0, float[a, b] a1, float[a, b] a2, float[a, b] a3",
+    ),
+    "other shapes": (
+        "a = Slice(x, z, r, o) a0 = Reshape(a, m1) s = Shape(a) n = Gather(s, i1) a1 = Range(i0, n, i1) h = Slice(x, z, r, z) d = Slice(x, p, far, z) a2 = Concat<axis=0>(h, d)",
+        "float[k] a0, int64[k] a1, float[a, b] a2",
+    ),
+    "repeated as often": (
+        "k = Max(r, o) k1 = Min(k, two) sh = Concat<axis=0>(k1, two) a0 = ConstantOfShape(sh) s3 = Concat<axis=0>(k1, two, o) y0 = Expand(half, s3) y1 = Add(y0, y0) a1 = Mul(y1, y0) v = Slice(x, z, k1, o) w = Reshape(v, flat) a2 = ReduceMax<keepdims=0>(w, o)",
+        "float[a, b] a0, float[a, b, 1] a1, float[3] a2",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_parts(name):
-    of_type = "int64" if "Range" in PARTS[name] else "float"
-    shape = {"places in what has another shape": "3", "all in a row": "k", "a number for each": "k"}
-    shape = {**shape, "repeated as often": "a, b, 1"}.get(name, "a, b")
+    body, outputs = PARTS[name]
     built = _model(
-        f"g0 = MatMul(f, g) q = Cast<to=7>(g0) p, r = Split<num_outputs=2>(q) {PARTS[name]}",
-        "float[6, 5] x, float[2, 1] f, float[1] g", f"{of_type}[{shape}] y",
-        **({"far": _i(2**62)} if "far" in PARTS[name] else {}),
+        PLACES + body, "float[6, 5] x, float[2, 1] f, float[1] g", outputs,
+        **({"far": _i(2**62)} if "far" in body else {}),
     )  # fmt: skip
     x = RNG.standard_normal((6, 5)).astype(np.float32)
-    ends = (
-        ((1, 4), (2, 3), (0, 5))
-        if "ReduceMax" in PARTS[name]
-        else ((1, 4), (-3, 5), (3, 2), (-9, 9))
-    )
-    ends = ((1, 1), (0, 2)) if "k1" in PARTS[name] else ends
+    ends = ((1, 4), (-3, 5), (3, 2), (-9, 9))
     runs = [{"x": x, "f": np.float32([[p], [r]]), "g": np.float32([1])} for p, r in ends]
     hold(built, *runs, reference=False)
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from saccade.frontend.onnx.builder import Builder
-from saccade.ir import DType, Node, Value
+from saccade.ir import DType, Value
 from saccade.ir.expr import fold
 from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad, Pointwise, Reduce, TopK
 
@@ -26,13 +26,24 @@ Interval: TypeAlias = tuple[float, float]
 """The least and the largest number."""
 
 _ANYTHING: Interval = (-inf, inf)
-_DEEPEST = 100
-"""Nodes one behind the other that are looked at."""
+_MOST = 1 << 12
+"""Values behind one that are looked at."""
 
 
 def interval_of(build: Builder, value: Value) -> Interval:
     """Least and largest element that there could be, infinite where nothing tells."""
-    return _Intervals(build).of(value, 0)
+    looked = _Intervals(build)
+    waiting = [value]
+    # Not by recursion: there may be thousands of nodes one behind the other.
+    while waiting:
+        last = waiting[-1]
+        left = [x for x in looked.behind(last) if x not in looked.found]
+        if left and len(looked.found) + len(waiting) < _MOST:
+            waiting += left
+            continue
+        looked.found[last] = looked.look(last)
+        waiting.pop()
+    return looked.found[value]
 
 
 class _Intervals:
@@ -40,63 +51,65 @@ class _Intervals:
 
     Args:
         build: The graph under construction, which knows what makes each of them.
+
+    Attributes:
+        found: By value.
     """
 
     def __init__(self, build: Builder) -> None:
         self._build = build
-        self._found: dict[Value, Interval] = {}
+        self.found: dict[Value, Interval] = {}
         self._counts = {value: count.bound for count, value in build.counts.values()}
 
-    def of(self, value: Value, depth: int) -> Interval:
-        """Of one value."""
-        if value not in self._found:
-            self._found[value] = self._look(value, depth)
-        return self._found[value]
+    def behind(self, value: Value) -> Sequence[Value]:
+        """The values that one is between the ends of, or computed from in a way that tells."""
+        maker = self._build.makers.get(value)
+        if maker is None or value in self._counts or self._build.is_known(value):
+            return ()
+        op, data = maker.op, maker.inputs[:1]
+        if isinstance(op, Concat | Pointwise):
+            return maker.inputs
+        if isinstance(op, Move | Gather | GatherNd | Pad):
+            return data
+        if isinstance(op, TopK):
+            return data if value is maker.outputs[0] else ()
+        if isinstance(op, Reduce) and op.kind in ("max", "min") and len(maker.inputs) == 1:
+            # Of no elements it is the least number, or the largest, of the type.
+            sizes = [data[0].shape[axis] for axis in op.axes]
+            return data if all(isinstance(size, int) and size > 0 for size in sizes) else ()
+        return ()
 
-    def _look(self, value: Value, depth: int) -> Interval:
+    def look(self, value: Value) -> Interval:
+        """Of a value, once those behind it were looked at."""
         array = self._build.array(value)
         if array is not None:
             return _of_array(array)
         if value in self._counts:
             bound = self._counts[value]
             return 0, bound if isinstance(bound, int) else inf
-        maker = self._build.makers.get(value)
-        if maker is None or depth > _DEEPEST:
+        maker, behind = self._build.makers.get(value), self.behind(value)
+        if maker is None or not behind:
             return _any_of(value.dtype)
-        return _of_type(self._made(maker, value, depth + 1), value.dtype)
+        parts = [self.found.get(x, _any_of(x.dtype)) for x in behind]
+        if isinstance(maker.op, Pointwise):
+            found = _pointwise(maker.op, behind, parts)
+        else:
+            found = _union(parts)
+            if isinstance(maker.op, Pad):
+                found = _union([found, (maker.op.value, maker.op.value)])
+        return _of_type(found, value.dtype)
 
-    def _made(self, maker: Node, value: Value, depth: int) -> Interval:
-        op = maker.op
-        if isinstance(op, Move | Gather | GatherNd | Concat):
-            data = maker.inputs if isinstance(op, Concat) else maker.inputs[:1]
-            return _union([self.of(x, depth) for x in data])
-        if isinstance(op, Pad):
-            return _union([self.of(maker.inputs[0], depth), (op.value, op.value)])
-        if isinstance(op, Pointwise):
-            return self._pointwise(op, maker, depth)
-        if isinstance(op, Reduce) and op.kind in ("max", "min"):
-            sizes = [maker.inputs[0].shape[axis] for axis in op.axes]
-            # Of no elements it is the least number, or the largest, of the type.
-            if len(maker.inputs) > 1 or not all(isinstance(n, int) and n > 0 for n in sizes):
-                return _ANYTHING
-            return self.of(maker.inputs[0], depth)
-        if isinstance(op, TopK) and value is maker.outputs[0]:
-            return self.of(maker.inputs[0], depth)
-        return _ANYTHING
 
-    def _pointwise(self, op: Pointwise, maker: Node, depth: int) -> Interval:
-        # Arithmetic happens in the type of the operands, bools aside.
-        computed = next((x.dtype for x in maker.inputs if x.dtype is not DType.BOOL), op.dtype)
-        low, high = fold(
-            op.expr,
-            lambda index: self.of(maker.inputs[index], depth),
-            lambda number: (number, number),
-            lambda name, operands: _of_type(_applied(name, operands), computed),
-        )
-        if op.dtype.is_float:
-            # What is stored may be rounded up.
-            return _rounded(low, -inf), _rounded(high, inf)
-        return low if abs(low) == inf else floor(low), high if abs(high) == inf else ceil(high)
+def _pointwise(op: Pointwise, operands: Sequence[Value], parts: Sequence[Interval]) -> Interval:
+    # Arithmetic happens in the type of the operands, bools aside.
+    computed = next((x.dtype for x in operands if x.dtype is not DType.BOOL), op.dtype)
+    found = fold(
+        op.expr,
+        parts.__getitem__,
+        lambda number: (number, number),
+        lambda name, given: _of_type(_stored(_applied(name, given), computed), computed),
+    )
+    return _stored(found, op.dtype)
 
 
 def _any_of(dtype: DType) -> Interval:
@@ -122,10 +135,17 @@ def _of_array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Inter
     return _ANYTHING if isnan(low) or isnan(high) else (low, high)
 
 
-def _rounded(number: float, towards: float) -> float:
-    """A number that those in float32 beside it do not exceed; bfloat16 is stored, not computed."""
+def _stored(found: Interval, dtype: DType) -> Interval:
+    """What numbers between two become in a type that rounds them."""
+    low, high = found
+    if not dtype.is_float:
+        return low if low == -inf else floor(low), high if high == inf else ceil(high)
     with np.errstate(over="ignore"):
-        return float(np.nextafter(np.float32(number), np.float32(towards)))
+        if dtype.itemsize < np.dtype(np.float32).itemsize:
+            share = 2.0**-7  # of bfloat16, which has the fewest bits of those that sizes are in
+            return low - abs(low) * share, high + abs(high) * share
+        ends = np.float32(low), np.float32(high)
+        return float(np.nextafter(ends[0], -inf)), float(np.nextafter(ends[1], inf))
 
 
 def _union(parts: Sequence[Interval]) -> Interval:
