@@ -8,7 +8,7 @@ import pytest
 from frontend_models import run_onnxruntime, text_model
 
 import saccade
-from saccade.errors import ModelError, PlanError, UnsupportedModelError
+from saccade.errors import ModelError, NeedsValuesError, PlanError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.ir import Graph, TensorType
 from saccade.testing.interpret import interpret
@@ -83,6 +83,10 @@ CHAINS: dict[str, tuple[str, list[str]]] = {
     "reduced product": (
         SIZES + "hw = Slice(s, k2, k5) p = ReduceProd(hw) t = Concat<axis=0>(un, uc, p) y = Reshape(x, t)",
         ["N", "6", "(H*W)"],
+    ),
+    "transposed": (
+        SIZES + "t = Concat<axis=0>(un, uc, uh, uw) k = Reshape(t, k22) r = Transpose(k) f = Reshape(r, all) p = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(p, f)",
+        ["N", "H", "6", "W"],
     ),
     "split of a shape": (
         SIZES + "a, b = Split<axis=0>(s, k22) t = Concat<axis=0>(a, all) y = Reshape(x, t)",
@@ -276,3 +280,19 @@ def test_impossible_reshapes_are_errors(target: tuple[int, ...]) -> None:
     model = text_model("y = Reshape(x, t)", "float[2, 6, 4] x", weights={"t": _i(*target)})
     with pytest.raises(ModelError):
         frontend.load(model)
+
+
+def test_a_file_that_holds_for_small_sizes_alone_is_imported_for_those() -> None:
+    # As windows are written that are no larger than the image: right up to 20 rows.
+    body = (
+        SIZES
+        + "m = Min(h, twenty) mm = Mul(m, m) um = Unsqueeze(mm, ax) part = Slice(table, zero, um) "
+        "hh = Concat<axis=0>(uh, uh) y = Reshape(part, hh)"
+    )
+    more = {"twenty": _one(20), "table": np.arange(400, dtype=np.float32)}
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | more)
+    with pytest.raises(NeedsValuesError) as caught:
+        frontend.load(model)
+    assert caught.value.sized
+    graph = frontend.load(model, known={"x": (1, 6, 9, 5)})
+    assert [value.shape for value in graph.outputs] == [(9, 9)]

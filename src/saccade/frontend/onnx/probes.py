@@ -1,4 +1,4 @@
-"""Models whose import has to know sizes: two are tried, to tell them from those that none helps."""
+"""Models whose import has to know sizes: some are tried, to tell them from those that none helps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["Import", "Known", "free_shapes", "needs_values", "sized"]
 
 Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]]"
 """Of inputs by name: values, or shapes."""
-_PROBES = (320, 64)
+_PROBES = (320, 64, 16)
+"""Pictures, and patches: files are written for one size, and may hold for none that is larger."""
 
 
 class Import(Protocol):

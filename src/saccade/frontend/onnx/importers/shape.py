@@ -215,6 +215,13 @@ def _expand(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.objec
     return np.broadcast_to(array, np.broadcast_shapes(array.shape, target))
 
 
+def _transpose(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+    order = call.integers("perm")
+    if order is not None and sorted(order) != list(range(array.ndim)):
+        raise call.broken(f"perm {list(order)} of {array.ndim} axes")
+    return array.transpose(order)
+
+
 _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
@@ -224,6 +231,7 @@ _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Reshape": _move(_reshape),
     "Split": _split,
     "Squeeze": _move(_squeeze),
+    "Transpose": _move(_transpose),
     "Unsqueeze": _move(lambda call, a: np.expand_dims(a, _axes(call))),
 }
 
