@@ -287,12 +287,12 @@ def test_a_file_that_holds_for_small_sizes_alone_is_imported_for_those() -> None
     body = (
         SIZES
         + "m = Min(h, twenty) mm = Mul(m, m) um = Unsqueeze(mm, ax) part = Slice(table, zero, um) "
-        "hh = Concat<axis=0>(uh, uh) y = Reshape(part, hh)"
+        "hh = Concat<axis=0>(uh, uh, all) y = Reshape(part, hh)"
     )
-    more = {"twenty": _one(20), "table": np.arange(400, dtype=np.float32)}
+    more = {"twenty": _one(20), "table": np.ones((400, 2), np.float32)}
     model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | more)
     with pytest.raises(NeedsValuesError) as caught:
         frontend.load(model)
     assert caught.value.sized
     graph = frontend.load(model, known={"x": (1, 6, 9, 5)})
-    assert [value.shape for value in graph.outputs] == [(9, 9)]
+    assert [value.shape for value in graph.outputs] == [(9, 9, 2)]

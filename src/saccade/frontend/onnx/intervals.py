@@ -168,7 +168,8 @@ def _each(function: Callable[[float, float], float], a: Interval, b: Interval) -
 
 
 def _monotonous(function: Callable[[float], float], a: Interval) -> Interval:
-    return tuple(x if abs(x) == inf else function(x) for x in a)  # type: ignore[return-value]  # of two
+    low, high = (x if abs(x) == inf else function(x) for x in a)
+    return low, high
 
 
 _RULES: dict[str, Callable[..., Interval]] = {

@@ -1,4 +1,4 @@
-"""Models whose import has to know sizes: some are tried, to tell them from those that none helps."""
+"""Models whose import has to know sizes: a few are tried, to know whether any helps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Import", "Known", "free_shapes", "needs_values", "sized"]
 Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]]"
 """Of inputs by name: values, or shapes."""
 _PROBES = (320, 64, 16)
-"""Pictures, and patches: files are written for one size, and may hold for none that is larger."""
+"""Some files hold for no sizes that are much larger than those that they were written for."""
 
 
 class Import(Protocol):

@@ -26,7 +26,7 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _Fractions:
     """Where the elements of one axis come from, int64 [room].
 
     Attributes:
@@ -60,7 +60,7 @@ def resized_to_measured(call: OnnxNode, x: Value, sizes: Sequence[Dim], mode: st
     return wide if x.dtype is DType.F32 else call.emit(Pointwise(IDENTITY, x.dtype), wide)
 
 
-def _axis(call: OnnxNode, before: int, size: Dim, room: int) -> _Axis:
+def _axis(call: OnnxNode, before: int, size: Dim, room: int) -> _Fractions:
     """Places along an axis, as the coordinate transformation says."""
     coordinate = call.text("coordinate_transformation_mode", "half_pixel")
     i = call.build.constant(np.arange(room, dtype=np.int64), "places")
@@ -86,7 +86,7 @@ def _axis(call: OnnxNode, before: int, size: Dim, room: int) -> _Axis:
     top, bottom = ways[coordinate]
     # The second without the places: `$1` alone.
     last = call.emit(Pointwise(_first(bottom), DType.I64), after)
-    return _Axis(call.emit(Pointwise(top, DType.I64), i, after), last)
+    return _Fractions(call.emit(Pointwise(top, DType.I64), i, after), last)
 
 
 def _first(expr: Expr) -> Expr:
@@ -101,7 +101,7 @@ def _floor() -> Expr:
     return apply("div", apply("sub", arg(0), apply("mod", arg(0), arg(1))), arg(1))
 
 
-def _picked(call: OnnxNode, x: Value, axis: int, places: _Axis, mode: str) -> Value:
+def _picked(call: OnnxNode, x: Value, axis: int, places: _Fractions, mode: str) -> Value:
     """The operand's elements at these places, or what lies between them."""
     last = x.shape[axis]
     assert isinstance(last, int), "looked at by the caller"
