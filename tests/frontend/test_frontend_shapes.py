@@ -219,13 +219,47 @@ def test_what_symbols_do_not_decide_is_checked_for_each_size(name: str) -> None:
         compiled(np.ones(other, np.float32))
 
 
+NUMBERS = {
+    "a size as a factor": SIZES + "z = Cast<to=1>(h) y = Mul(x, z)",
+    "a fraction of a size": SIZES + "z = Cast<to=1>(w) v = Div(z, three) y = Mul(x, v)",
+    "a size below the line": SIZES + "z = Cast<to=1>(w) v = Div(half, z) y = Mul(x, v)",
+    "whether sizes are equal": SIZES + "q = Equal(h, w) y = Cast<to=1>(q)",
+    "sizes, numbers and fractions": SIZES
+    + "z = Cast<to=1>(s) v = Div(z, three) u = Unsqueeze(half, ax) y = Concat<axis=0>(z, v, u)",
+    "a shape for the caller": SIZES + "r = Mul(s, two) y = Cast<to=1>(r)",
+    "a range up to a size": SIZES + "r = Range(i0, h, i1) y = Cast<to=1>(r)",
+    "a range between sizes": SIZES + "r = Range(n, h, two) y = Cast<to=1>(r)",
+    "a range down": SIZES + "m = Neg(i1) r = Range(h, m, m) y = Cast<to=1>(r)",
+    "a range that may be empty": SIZES + "r = Range(w, h, i1) y = Cast<to=1>(r)",
+    "a range of floats": SIZES
+    + "z = Cast<to=1>(w) v = Mul(z, half) o = Neg(three) t = Cast<to=1>(two) y = Range(o, v, t)",
+    "middles of a grid": SIZES
+    + "z = Cast<to=1>(w) f = Cast<to=1>(i0) g = Cast<to=1>(i1) r = Range(f, z, g) a = Add(r, half) y = Div(a, z)",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_sizes_are_numbers_that_a_run_computes_with(name: str) -> None:
+    """Whatever cannot be told while importing, and for all sizes with one graph."""
+    model = text_model(NUMBERS[name], "float[N, 6, H, W] x", weights=WEIGHTS)
+    graph = frontend.load(model)
+    for shape in ((1, 6, 4, 5), (3, 6, 1, 1), (2, 6, 7, 4)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        expected = run_onnxruntime(model, {"x": x})["y"]
+        (actual,) = interpret(graph, {"x": x}).values()
+        assert actual.dtype == expected.dtype
+        np.testing.assert_allclose(actual, expected, rtol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (SIZES + "z = Cast<to=1>(h) y = Mul(x, z)", "symbolic sizes as data"),
-        (SIZES + "q = Equal(h, w) y = Cast<to=1>(q)", "cannot be decided"),
-        (SIZES + "y = Range(n, h, i1)", "must be a constant"),
-        (SIZES + "y = Cast<to=1>(s)", "returns symbolic sizes"),
+        ("m = ReduceMax<keepdims=0>(x) e = Cast<to=7>(m) y = Range(i0, e, i1)", "depends on data"),
+        (SIZES + "e = Range(i0, i1, h) y = Cast<to=1>(e)", "a step of a range"),
+        (
+            SIZES + "z = Cast<to=1>(w) e = Neg(half) y = Range(half, z, half)",
+            "a range of fractions",
+        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:

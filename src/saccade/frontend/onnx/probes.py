@@ -20,7 +20,8 @@ __all__ = ["Import", "Known", "free_shapes", "needs_values", "sized"]
 
 Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]]"
 """Of inputs by name: values, or shapes."""
-_PROBES = (320, 64)
+_PROBES = (320, 224, 64)
+"""Multiples of 32 and of 7, as windows of 7 want them, and something small."""
 
 
 class Import(Protocol):

@@ -113,7 +113,7 @@ _DEFAULT: dict[str, Importer] = {
     "TensorScatter": scatter.import_tensor_scatter,
     "Tile": movement.import_tile,
     "TopK": ranking.import_top_k,
-    "Transpose": movement.import_transpose,
+    "Transpose": with_contents("Transpose", movement.import_transpose),
     "Trilu": selection.import_trilu,
     "Unique": ranking.import_unique,
     "Unsqueeze": with_contents("Unsqueeze", movement.import_unsqueeze),

@@ -8,14 +8,19 @@ from functools import partial, reduce, wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
+from saccade.frontend.onnx.builder import FOLD_ELEMENTS
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.extents import ONE, UP_TO, repeated
+from saccade.frontend.onnx.importers._elementwise import cast_to
 from saccade.frontend.onnx.listed import Result
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
-from saccade.ir import Array, Dim, DType
-from saccade.ir.dim import maximum, minimum, mul, product
+from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic, is_static, whole_dims
+from saccade.frontend.onnx.symbolic_arithmetic import rounded_up, whole
+from saccade.ir import Array, Dim, DType, Value
+from saccade.ir.dim import ceildiv, maximum, minimum, mul, product, sub
+from saccade.ir.expr import apply, arg, const
+from saccade.opdefs import Pointwise
 
 __all__ = [
     "import_constant",
@@ -85,11 +90,23 @@ def import_constant_of_shape(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_range(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Range 11, of known numbers."""
-    start, limit, delta = (call.constant(index, "a bound of a range") for index in range(3))
-    if start.size != 1 or limit.size != 1 or delta.size != 1:
+    """ONNX Range 11, of known numbers, or of sizes by a known step."""
+    contents = [call.content(index) for index in range(3)]
+    known = [content for content in contents if content is not None]
+    # Longer ranges are no contents, nor is what a run computes.
+    if len(known) < len(contents):
+        raise Refusal("a bound of a range depends on data")
+    if any(math.prod(content.shape) != 1 for content in known):
         raise call.broken("a bound that is not one number")
-    first, last, step = start.item(), limit.item(), delta.item()
+    first, last, step = (content.elements()[0] for content in known)
+    if not is_static(step):
+        raise Refusal("a step of a range that depends on sizes")
+    if is_static(first) and is_static(last):
+        return [_numbers(call, first, last, step)]
+    return [_sizes_apart(call, known, step)]
+
+
+def _numbers(call: OnnxNode, first: float, last: float, step: float) -> Value:
     if step == 0 or not all(map(math.isfinite, (first, last, step))):
         raise call.broken(f"a range from {first} to {last} by {step}")
     # The standard's formula for the length.
@@ -98,7 +115,30 @@ def import_range(call: OnnxNode) -> Sequence[Operand]:
         raise Refusal(f"a range of {count} numbers")
     # Not `np.arange(first, last, step)`, which may have one more by its rounding.
     values = first + step * np.arange(count)
-    return [call.build.known(values.astype(start.dtype), call.operand(0).dtype, call.name)]
+    start = call.value(0)
+    return call.build.known(values.astype(start.dtype.arithmetic.numpy), start.dtype, call.name)
+
+
+def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Value:
+    """A range between sizes: running sums of ones, times the step."""
+    dtype = bounds[0].dtype
+    first, last = (content.elements()[0] for content in bounds[:2])
+    stride, start = whole(step), whole(first)
+    # From a whole number by whole steps up, a fraction ends where the next whole number does.
+    end = whole(rounded_up(last)) if step > 0 else whole(last)
+    if not isinstance(stride, int) or stride == 0 or start is None or end is None:
+        raise Refusal("a range of fractions between sizes")
+    span = sub(end, start) if stride > 0 else sub(start, end)
+    # Up to a size: the same size then, where a maximum would be another one. Plans refuse less
+    # than none.
+    count = ceildiv(span, abs(stride))
+    count = count if start == 0 else maximum(count, 0)
+    one = call.build.constant(ONE, "one")
+    places = call.emit(UP_TO, call.emit(repeated(count), one))
+    # In integers, all of which float32 does not have.
+    scaled = apply("add", apply("mul", arg(0), const(stride)), arg(1))
+    offset = call.build.sized(start, call.name)
+    return cast_to(call, call.emit(Pointwise(scaled, DType.I64), places, offset), dtype)
 
 
 # -- movement of symbolic contents: plain NumPy ----------------------------------------------------
@@ -189,6 +229,13 @@ def _expand(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.objec
     return np.broadcast_to(array, np.broadcast_shapes(array.shape, target))
 
 
+def _transpose(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+    order = call.integers("perm")
+    if order is not None and sorted(order) != list(range(array.ndim)):
+        raise call.broken(f"perm {list(order)} of {array.ndim} axes")
+    return array.transpose(order)
+
+
 _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
@@ -198,6 +245,7 @@ _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Reshape": _move(_reshape),
     "Split": _split,
     "Squeeze": _move(_squeeze),
+    "Transpose": _move(_transpose),
     "Unsqueeze": _move(lambda call, a: np.expand_dims(a, _axes(call))),
 }
 
