@@ -8,7 +8,7 @@ import pytest
 from frontend_models import run_onnxruntime, text_model
 
 import saccade
-from saccade.errors import ModelError, PlanError, UnsupportedModelError
+from saccade.errors import ModelError, NeedsValuesError, PlanError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.ir import Graph, TensorType
 from saccade.testing.interpret import interpret
@@ -25,7 +25,7 @@ def _one(value: int) -> np.ndarray:
 WEIGHTS = {
     "i0": _one(0), "i1": _one(1), "i2": _one(2), "i3": _one(3), "ax": _i(0), "two": _one(2),
     "all": _i(-1), "four": _i(4), "half": np.float32(0.5), "three": np.float32(3),
-    "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
+    "square": _i(2, 2), "seven": _one(7), "a3": _i(3), "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
 }  # fmt: skip
 
 SIZES = (
@@ -233,6 +233,10 @@ NUMBERS = {
     "a range that may be empty": SIZES + "r = Range(w, h, i1) y = Cast<to=1>(r)",
     "a range of floats": SIZES
     + "z = Cast<to=1>(w) v = Mul(z, half) o = Neg(three) t = Cast<to=1>(two) y = Range(o, v, t)",
+    "no more than a number": SIZES + "q = Clip(h, , i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
+    "no less than a number": SIZES + "q = Clip(h, i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
+    "turned around": SIZES
+    + "q = Reshape(s, square) r = Transpose<perm=[1, 0]>(q) m = Reshape(r, all) y = ConstantOfShape(m)",
     "middles of a grid": SIZES
     + "z = Cast<to=1>(w) f = Cast<to=1>(i0) g = Cast<to=1>(i1) r = Range(f, z, g) a = Add(r, half) y = Div(a, z)",
 }
@@ -266,6 +270,17 @@ def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str)
     model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
     with pytest.raises(UnsupportedModelError, match=reason):
         frontend.load(model)
+
+
+def test_windows_of_seven_are_among_the_sizes_that_are_tried() -> None:
+    body = (
+        SIZES
+        + "m = Mod(w, seven) k = Add(m, i1) u = Unsqueeze(k, ax) o = Slice(x, zero, u, a3) y = Squeeze(o, a3)"
+    )
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
+    with pytest.raises(NeedsValuesError) as raised:
+        frontend.load(model)
+    assert raised.value.sized
 
 
 def test_everything_unsupported_is_listed_once() -> None:
