@@ -25,7 +25,7 @@ def _one(value: int) -> np.ndarray:
 WEIGHTS = {
     "i0": _one(0), "i1": _one(1), "i2": _one(2), "i3": _one(3), "ax": _i(0), "two": _one(2),
     "all": _i(-1), "four": _i(4), "half": np.float32(0.5), "three": np.float32(3),
-    "square": _i(2, 2), "seven": _one(7), "a3": _i(3), "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
+    "square": _i(2, 2), "ends": _i(1), "seven": _one(7), "a3": _i(3), "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
 }  # fmt: skip
 
 SIZES = (
@@ -237,6 +237,14 @@ NUMBERS = {
     "no less than a number": SIZES + "q = Clip(h, i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
     "turned around": SIZES
     + "q = Reshape(s, square) r = Transpose<perm=[1, 0]>(q) m = Reshape(r, all) y = ConstantOfShape(m)",
+    "elements along an axis": SIZES + "q = ArgMax<axis=3>(x) y = GatherElements<axis=3>(x, q)",
+    "elements along the first axis": SIZES
+    + "q = ArgMin<axis=0>(x) m = Neg(q) y = GatherElements<axis=0>(x, m)",
+    "rows that are replaced": SIZES
+    + "q = Cast<to=1>(s) r = Range(i0, h, two) u = Unsqueeze(r, ends) z = Gather<axis=0>(x, i0) "
+    "t = Transpose<perm=[1, 0, 2]>(z) g = GatherND(t, u) k = Neg(g) y = ScatterND(t, u, k)",
+    "single elements, from the end": SIZES
+    + "l = Neg(one) a = Concat<axis=0>(zero, l, l, zero) y = ScatterND(x, a, half)",
     "middles of a grid": SIZES
     + "z = Cast<to=1>(w) f = Cast<to=1>(i0) g = Cast<to=1>(i1) r = Range(f, z, g) a = Add(r, half) y = Div(a, z)",
 }
