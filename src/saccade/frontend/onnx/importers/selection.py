@@ -59,7 +59,7 @@ def along_axis(call: OnnxNode, where: Value, sizes: Sequence[Dim], axis: int) ->
     """
     steps = [product(sizes[a + 1 :]) for a in range(len(sizes))]
     if all(isinstance(n, int) for n in (*sizes, *where.shape)):
-        apart: list[Value] = [_places_apart(call, known_sizes(where.shape), steps, axis)]
+        apart: list[Value] = [_places_apart(call, where, known_sizes(steps), axis)]
     else:
         # As many operands as there are other axes: each has its own number of places.
         apart = [
@@ -80,10 +80,9 @@ def along_axis(call: OnnxNode, where: Value, sizes: Sequence[Dim], axis: int) ->
     return pointwise(call, place, [wide, *extents, *apart], DType.I64)
 
 
-def _places_apart(
-    call: OnnxNode, counts: tuple[int, ...], steps: Sequence[Dim], axis: int
-) -> Value:
+def _places_apart(call: OnnxNode, where: Value, steps: Sequence[int], axis: int) -> Value:
     """Where each index' row begins, by its place along the other axes."""
+    counts = known_sizes(where.shape)
     places = np.zeros(counts, np.int64)
     for a, (n, step) in enumerate(zip(counts, steps, strict=True)):
         if a != axis:
