@@ -191,7 +191,7 @@ class Builder:
         return Symbolic(operand.dtype, elements)
 
     def finds(self, content: Symbolic) -> bool:
-        """Whether a tensor of sizes holds some that steps find out, and none of the inputs'."""
+        """Whether a tensor of sizes holds none that the inputs have."""
         named = [symbols_of(e) for e in content.elements() if isinstance(e, Affine)]
         return all(symbols <= self.counts.keys() for symbols in named)
 

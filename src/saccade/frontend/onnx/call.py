@@ -148,7 +148,7 @@ class OnnxNode:
         """An operand as a tensor of the graph.
 
         Raises:
-            Refusal: If it is made of symbolic sizes (but for one that a step finds out).
+            Refusal: If it is made of more sizes than a tensor of them may have.
         """
         return self.as_value(self.operand(index))
 
