@@ -21,7 +21,7 @@ def _i(*values):
 INPUTS = "float[40, 4] x, float[40] s, float[30] t"
 WEIGHTS = {
     "i0": np.array(0), "m1": np.array(-1), "m2": _i(-2, 0), "v0": _i(0), "v1": _i(1), "v2": _i(2),
-    "v10": _i(10), "flat": _i(-1), "zero": np.float32(0), "iou": np.float32(0.5), "far": _i(2**40),
+    "v4": _i(4), "v10": _i(10), "v50": _i(50), "flat": _i(-1), "zero": np.float32(0), "iou": np.float32(0.5), "far": _i(2**40),
     "none": np.float32([]), "empty": _i(), "five": _i(5),
 }  # fmt: skip
 # Rows whose score is above 0, none or all of them for some inputs.
@@ -54,6 +54,10 @@ MIXED = {
     "where they are": "q = Cast<to=7>(x) u, v, y, w = Unique<sorted=0>(q)",
     "updated rows": ROWS + "w = Mul(r, r) ix = Unsqueeze(at, v1) y = ScatterND(x, ix, w)",
     "rows of a selection, updated": ROWS + "d = Greater(rs, iou) n2 = NonZero(d) a2 = Squeeze(n2, v0) ro = Gather<axis=0>(r, a2) u = Neg(ro) aa = Unsqueeze(a2, v1) us = Shape(u) ix = Expand(aa, us) y = ScatterElements<axis=0>(r, ix, u)",
+    "lists of one mask, looked through twice": "c = Greater(s, zero) n1 = NonZero(c) a1 = Squeeze(n1, v0) n2 = NonZero(c) a2 = Squeeze(n2, v0) r = Gather<axis=0>(x, a1) q = Gather<axis=0>(s, a2) u = Unsqueeze(q, v1) y = Add(r, u)",
+    "filled up to a fixed number": ROWS + f"{COUNT} e = Sub(v50, sh) p = Concat<axis=0>(v2, e) y = Pad(rs, p, iou)",
+    "rows, filled up and cut off": ROWS + f"{COUNT} e = Sub(v10, sh) d = Mul(e, v4) p = Concat<axis=0>(v0, d) f = Reshape(r, flat) y = Pad(f, p)",
+    "twice as many": ROWS + f"{COUNT} p = Concat<axis=0>(v0, sh) y = Pad(rs, p)",
     "their number and more": ROWS + f"{COUNT} e = Add(sh, v2) y = Mul(e, e)",
 }  # fmt: skip
 # ONNX leaves these undefined for none, or they are an error there.

@@ -25,7 +25,7 @@ def _one(value: int) -> np.ndarray:
 WEIGHTS = {
     "i0": _one(0), "i1": _one(1), "i2": _one(2), "i3": _one(3), "ax": _i(0), "two": _one(2),
     "all": _i(-1), "four": _i(4), "half": np.float32(0.5), "three": np.float32(3),
-    "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
+    "square": _i(2, 2), "ends": _i(1), "seven": _one(7), "a3": _i(3), "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
 }  # fmt: skip
 
 SIZES = (
@@ -223,19 +223,76 @@ def test_what_symbols_do_not_decide_is_checked_for_each_size(name: str) -> None:
         compiled(np.ones(other, np.float32))
 
 
+NUMBERS = {
+    "a size as a factor": SIZES + "z = Cast<to=1>(h) y = Mul(x, z)",
+    "a fraction of a size": SIZES + "z = Cast<to=1>(w) v = Div(z, three) y = Mul(x, v)",
+    "a size below the line": SIZES + "z = Cast<to=1>(w) v = Div(half, z) y = Mul(x, v)",
+    "whether sizes are equal": SIZES + "q = Equal(h, w) y = Cast<to=1>(q)",
+    "sizes, numbers and fractions": SIZES
+    + "z = Cast<to=1>(s) v = Div(z, three) u = Unsqueeze(half, ax) y = Concat<axis=0>(z, v, u)",
+    "a shape for the caller": SIZES + "r = Mul(s, two) y = Cast<to=1>(r)",
+    "a range up to a size": SIZES + "r = Range(i0, h, i1) y = Cast<to=1>(r)",
+    "a range between sizes": SIZES + "r = Range(n, h, two) y = Cast<to=1>(r)",
+    "a range down": SIZES + "m = Neg(i1) r = Range(h, m, m) y = Cast<to=1>(r)",
+    "a range that may be empty": SIZES + "r = Range(w, h, i1) y = Cast<to=1>(r)",
+    "a range of floats": SIZES
+    + "z = Cast<to=1>(w) v = Mul(z, half) o = Neg(three) t = Cast<to=1>(two) y = Range(o, v, t)",
+    "no more than a number": SIZES + "q = Clip(h, , i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
+    "no less than a number": SIZES + "q = Clip(h, i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
+    "turned around": SIZES
+    + "q = Reshape(s, square) r = Transpose<perm=[1, 0]>(q) m = Reshape(r, all) y = ConstantOfShape(m)",
+    "elements along an axis": SIZES + "q = ArgMax<axis=3>(x) y = GatherElements<axis=3>(x, q)",
+    "elements along the first axis": SIZES
+    + "q = ArgMin<axis=0>(x) m = Neg(q) y = GatherElements<axis=0>(x, m)",
+    "rows that are replaced": SIZES
+    + "q = Cast<to=1>(s) r = Range(i0, h, two) u = Unsqueeze(r, ends) z = Gather<axis=0>(x, i0) "
+    "t = Transpose<perm=[1, 0, 2]>(z) g = GatherND(t, u) k = Neg(g) y = ScatterND(t, u, k)",
+    "single elements, from the end": SIZES
+    + "l = Neg(one) a = Concat<axis=0>(zero, l, l, zero) y = ScatterND(x, a, half)",
+    "middles of a grid": SIZES
+    + "z = Cast<to=1>(w) f = Cast<to=1>(i0) g = Cast<to=1>(i1) r = Range(f, z, g) a = Add(r, half) y = Div(a, z)",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_sizes_are_numbers_that_a_run_computes_with(name: str) -> None:
+    """Whatever cannot be told while importing, and for all sizes with one graph."""
+    model = text_model(NUMBERS[name], "float[N, 6, H, W] x", weights=WEIGHTS)
+    graph = frontend.load(model)
+    for shape in ((1, 6, 4, 5), (3, 6, 1, 1), (2, 6, 7, 4)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        expected = run_onnxruntime(model, {"x": x})["y"]
+        (actual,) = interpret(graph, {"x": x}).values()
+        assert actual.dtype == expected.dtype
+        np.testing.assert_allclose(actual, expected, rtol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (SIZES + "z = Cast<to=1>(h) y = Mul(x, z)", "symbolic sizes as data"),
-        (SIZES + "q = Equal(h, w) y = Cast<to=1>(q)", "cannot be decided"),
-        (SIZES + "y = Range(n, h, i1)", "must be a constant"),
-        (SIZES + "y = Cast<to=1>(s)", "returns symbolic sizes"),
+        ("m = ReduceMax<keepdims=0>(x) e = Cast<to=7>(m) y = Range(i0, e, i1)", "depends on data"),
+        (SIZES + "e = Range(i0, i1, h) y = Cast<to=1>(e)", "a step of a range"),
+        (
+            SIZES + "z = Cast<to=1>(w) e = Neg(half) y = Range(half, z, half)",
+            "a range of fractions",
+        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:
     model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
     with pytest.raises(UnsupportedModelError, match=reason):
         frontend.load(model)
+
+
+def test_windows_of_seven_are_among_the_sizes_that_are_tried() -> None:
+    body = (
+        SIZES
+        + "m = Mod(w, seven) k = Add(m, i1) u = Unsqueeze(k, ax) o = Slice(x, zero, u, a3) y = Squeeze(o, a3)"
+    )
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
+    with pytest.raises(NeedsValuesError) as raised:
+        frontend.load(model)
+    assert raised.value.sized
 
 
 def test_everything_unsupported_is_listed_once() -> None:

@@ -8,7 +8,7 @@ from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
 from saccade.ir.dim import sub, symbol
 from saccade.layout import BufferKind, assign
 from saccade.layout.formats import Preferred, formats
-from saccade.opdefs import Move, Softmax
+from saccade.opdefs import Move, Resize, Softmax
 
 
 def names(laid):
@@ -156,6 +156,16 @@ def test_images_are_channels_last_and_attention_is_not():
     assert image in chosen and heads not in chosen
     assert not chosen & set(graph.outputs), "these are written to the caller's memory"
     assert not chosen & set(graph.constants)
+
+
+def test_a_constant_is_reordered_where_no_kernel_takes_it_as_it_is():
+    """Embeddings of positions, resampled for the size of an image."""
+    b = Builder()
+    resized = b.add(Resize(sizes=(1, 8, 9, 7), mode="cubic"), b.constant((1, 8, 5, 6)))
+    laid = laid_out(b.graph(resized))
+    assert all(step.choice.kernel is not None for step in laid.steps)
+    (step,) = (step for step in laid.steps if isinstance(step.op, Resize))
+    assert step.inputs[0].view.channels_last and step.call.constant == (False,)
 
 
 def test_sizes_that_leave_nothing_are_refused():

@@ -167,18 +167,26 @@ class Fitter:
 
     def _reordered(self, asked: Call) -> Fit:
         """The step with dense results, operands or both, where no kernel takes it as it is."""
-        fixed = (False,) * len(asked.outputs)
         dense_ins = _dense(asked.inputs, asked.constant)
-        dense_outs = _dense(asked.outputs, fixed)
-        # One side before both: each that changes costs a copy.
+        all_dense = _dense(asked.inputs, (False,) * len(asked.inputs))
+        dense_outs = _dense(asked.outputs, (False,) * len(asked.outputs))
+        # One side before both: each that changes costs a copy. Constants last, which kernels pack
+        # where they can.
         for ins, outs in (
             (asked.inputs, dense_outs),
             (dense_ins, asked.outputs),
             (dense_ins, dense_outs),
+            (all_dense, asked.outputs),
+            (all_dense, dense_outs),
         ):
             if (ins, outs) == (asked.inputs, asked.outputs):  # refused above
                 continue
-            fit = self._plain(self._call(asked.op, ins, outs, asked.constant))
+            # What is copied is no constant to the kernel.
+            kept = tuple(
+                known and a == b
+                for known, a, b in zip(asked.constant, asked.inputs, ins, strict=True)
+            )
+            fit = self._plain(self._call(asked.op, ins, outs, kept))
             if fit is not None:
                 pairs = [
                     *zip(asked.inputs, ins, strict=True),
@@ -191,7 +199,7 @@ class Fitter:
 
 
 def _dense(views: Sequence[View], keep: Sequence[bool]) -> tuple[View, ...]:
-    """The same values in the storage that kernels like best; constants stay."""
+    """The same values in the storage that kernels like best, but for some that stay."""
     found = []
     for view, kept in zip(views, keep, strict=True):
         dense = channels_last if len(view.shape) == 4 else row_major

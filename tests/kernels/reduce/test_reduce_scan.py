@@ -30,8 +30,14 @@ def test_cumsum(hold, shape, axis, reverse, exclusive):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
 def test_arg(hold, shape, axis, kind, last):
-    x = exact_operands(shape, DType.F32, RNG)  # many equal elements
-    for keepdims in (False, True):
+    # Many equal elements; integers of either width in turn.
+    for keepdims, dtype in (
+        (False, DType.F32),
+        (True, DType.F32),
+        (last, DType.I64),
+        (last, DType.I32),
+    ):
+        x = exact_operands(shape, dtype, RNG)
         hold(ARG_REDUCE, ArgReduce(kind, axis, keepdims, last), [x], exact=True)
 
 

@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from saccade.errors import ModelError
+from saccade.frontend.onnx.extents import ONE, UP_TO, last_of, more, repeated, times
 from saccade.frontend.onnx.held_types import spelled
-from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.result_types import is_cast, refuse_narrow, result_types
 from saccade.frontend.onnx.rows import refuse_mixing
-from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
+from saccade.frontend.onnx.symbolic import Element, Quotient, Symbolic, check_size
 from saccade.ir import Array, BodyOp, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
-from saccade.ir.dim import symbol, symbols_of
+from saccade.ir.dim import Affine, symbol, symbols_of
 from saccade.ir.dim_expr import size_expr
 from saccade.ir.expr import IDENTITY
 from saccade.ir.reshape_maps import reshape
@@ -29,7 +29,7 @@ from saccade.opdefs.bounds import too_long, too_many
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Builder", "whole_dims"]
+__all__ = ["Builder"]
 
 FOLD_ELEMENTS = 1 << 20
 """Largest result, in elements, that is computed while importing; the passes fold larger ones."""
@@ -53,9 +53,11 @@ class Builder:
         symbols: Names of all symbols, so that new ones get others.
         counts: Symbols whose sizes steps find out, and where these leave them.
         packed: By the sizes of lists, where their elements are (`open_axes`).
+        places: By a value, where it is not zero: lists picked by one mask are of one size.
         chosen: By a condition and two sizes, the one that it chooses (`branches`).
         spread: What was repeated along axes, and what it was before.
         whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
+        untold: Why it could not be told, first of all, what becomes of sizes; empty if it could.
         held: What stands for objects that no memory holds, and their types.
         remarks: Of the graph.
         makers: Of each value the node that gives it.
@@ -74,8 +76,10 @@ class Builder:
         self.whole: dict[Value, Value] = {}
         self.held: dict[Value, onnx.TypeProto] = {}
         self.remarks: list[str] = []
+        self.untold = ""
         self.counts: dict[str, tuple[Count, Value]] = {}
         self.packed: dict[tuple[Dim, ...], Value] = {}
+        self.places: dict[Value, Value] = {}
         self.chosen: dict[tuple[Value, Dim, Dim], Dim] = {}
         self.makers: dict[Value, Node] = {}
         self.inputs: set[Value] = set()
@@ -193,38 +197,51 @@ class Builder:
         elements[...] = array.astype(object)
         return Symbolic(operand.dtype, elements)
 
-    def found(self, content: Symbolic, name: str) -> Value | None:
-        """Sizes that steps find out, and what is computed from them, as a tensor.
+    def finds(self, content: Symbolic) -> bool:
+        """Whether a tensor of sizes holds none that the inputs have."""
+        named = [symbols_of(e) for e in content.elements() if isinstance(e, Affine)]
+        return all(symbols <= self.counts.keys() for symbols in named)
 
-        None if an element depends on the size of an input, or there are too many elements.
-        """
-        dims = [e for e in content.elements() if not isinstance(e, (float, Quotient))]
-        there = all(symbols_of(d) <= self.counts.keys() for d in dims if not isinstance(d, int))
-        if len(dims) < len(content.elements()) or not there or not 0 < len(dims) <= _MOST_FOUND:
+    def found(self, content: Symbolic, name: str) -> Value | None:
+        """Sizes, and what is computed from them, as a tensor; None if they are too many."""
+        elements = content.elements()
+        if not 0 < len(elements) <= _MOST_FOUND:
             return None
-        parts = [self.sized(d, name) for d in dims]
+        parts = [self._number(e, content.dtype, name) for e in elements]
         (row,) = self.emit(Concat(axis=0), parts, name) if len(parts) > 1 else parts
-        (cast,) = self.emit(Pointwise(IDENTITY, content.dtype), [row], name)
-        index_map = reshape(cast.shape, content.shape)
+        index_map = reshape(row.shape, content.shape)
         assert index_map is not None, "as many elements in any shape"
-        return self.emit(Move(index_map), [cast], name)[0]
+        return self.emit(Move(index_map), [row], name)[0]
+
+    def _number(self, element: Element, dtype: DType, name: str) -> Value:
+        """One element of a tensor of sizes, [1]."""
+        if isinstance(element, float):
+            return self.known(np.asarray([element], dtype.arithmetic.numpy), dtype, "number")
+        whole = element.numerator if isinstance(element, Quotient) else element
+        (cast,) = self.emit(Pointwise(IDENTITY, dtype), [self.sized(whole, name)], name)
+        if isinstance(element, Quotient):
+            (cast,) = self.emit(Pointwise(times(element.factor), dtype), [cast], name)
+        return cast
 
     def sized(self, size: Dim, name: str) -> Value:
-        """A size, int64 [1], that is a number or depends on what steps find out.
-
-        Raises:
-            Refusal: If it depends on the size of an input.
-        """
+        """A size, int64 [1]: a number, what a step finds out, or what the inputs' sizes make it."""
         if isinstance(size, int):
             return self.constant(np.asarray([size], np.int64), "size")
         if size not in self.sizes:
             symbols = sorted(symbols_of(size))
-            if not self.counts.keys() >= set(symbols):
-                raise Refusal("computes with symbolic sizes as data")
-            expr = size_expr(size, symbols)
-            operands = [self.counts[symbol][1] for symbol in symbols]
-            (self.sizes[size],) = self.emit(Pointwise(expr, DType.I64), operands, name)
+            operands = [
+                self.counts[one][1] if one in self.counts else self._counted_up(symbol(one), name)
+                for one in symbols
+            ]
+            (self.sizes[size],) = self.emit(
+                Pointwise(size_expr(size, symbols), DType.I64), operands, name
+            )
         return self.sizes[size]
+
+    def _counted_up(self, extent: Dim, name: str) -> Value:
+        """How long an axis of the inputs is."""
+        (ones,) = self.emit(repeated(more(extent)), [self.constant(ONE, "one")], name)
+        return self.emit(last_of(extent), self.emit(UP_TO, [ones], name), name)[0]
 
     def emit(
         self, op: Op, inputs: Sequence[Value], name: str, *, closing: bool = False
@@ -356,21 +373,21 @@ class Builder:
 
     def memory(self) -> Memory:
         """What was found and would be found again."""
-        return dict(self.sizes), dict(self.packed), dict(self.chosen), dict(self.measured)
+        return tuple(dict(getattr(self, name)) for name in _FOUND)
 
     def recall(self, memory: Memory) -> Memory:
         """Forget what was found since then; it is given back."""
-        found = self.sizes, self.packed, self.chosen, self.measured
-        self.sizes, self.packed, self.chosen, self.measured = memory
+        found = tuple(getattr(self, name) for name in _FOUND)
+        for name, known in zip(_FOUND, memory, strict=True):
+            setattr(self, name, known)
         return found
 
 
 Counts = Mapping[str, tuple[Count, Value]]
 """Sizes that steps find out, and where these leave them."""
-_Chosen = dict[tuple[Value, Dim, Dim], Dim]
-_Measured = dict[tuple[Value, int], Dim]
-Memory = tuple[dict[Dim, Value], dict[tuple[Dim, ...], Value], _Chosen, _Measured]
-"""Sizes as tensors, where the elements of lists are, sizes that conditions choose, and data."""
+_FOUND = ("sizes", "packed", "chosen", "measured", "places")
+Memory = tuple[dict[Any, Value | Dim], ...]
+"""The attributes of these names, as they were."""
 
 
 def _counts_of(node: Node, counts: Counts) -> Iterator[Value]:
@@ -383,17 +400,3 @@ def _counts_of(node: Node, counts: Counts) -> Iterator[Value]:
 def _known(extent: Dim) -> int:
     assert isinstance(extent, int), "checked by the caller"
     return extent
-
-
-def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
-    """The elements of an integer tensor as dims.
-
-    Raises:
-        Refusal: If they are not integers.
-    """
-    elements = content.elements()
-    # Elements alone do not tell: chains of floats hold dims as well.
-    dims = tuple(e for e in elements if not isinstance(e, (float, Quotient)))
-    if content.dtype.is_float or content.dtype is DType.BOOL or len(dims) < len(elements):
-        raise Refusal("a shape must be made of integers")
-    return dims

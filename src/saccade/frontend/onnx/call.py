@@ -8,10 +8,10 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
-from saccade.frontend.onnx.builder import Builder, whole_dims
+from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import Symbolic
+from saccade.frontend.onnx.symbolic import Symbolic, whole_dims
 from saccade.ir import Array, Dim, Op, Value
 from saccade.ir.dim import Affine
 
@@ -148,7 +148,7 @@ class OnnxNode:
         """An operand as a tensor of the graph.
 
         Raises:
-            Refusal: If it is made of symbolic sizes (but for one that a step finds out).
+            Refusal: If it is made of more sizes than a tensor of them may have.
         """
         return self.as_value(self.operand(index))
 
@@ -157,7 +157,7 @@ class OnnxNode:
         if isinstance(found, Symbolic):
             size = self.build.found(found, self.name)
             if size is None:
-                raise Refusal("computes with symbolic sizes as data")
+                raise Refusal(self.build.untold or "computes with symbolic sizes as data")
             return size
         return found
 
@@ -185,7 +185,8 @@ class OnnxNode:
         """
         content = self.content(index)
         if content is None:
-            raise Refusal(f"{what} depends on data")
+            untold = self.build.untold
+            raise Refusal(f"{what} depends on data" + (f", perhaps as {untold}" if untold else ""))
         return whole_dims(content)
 
     def integers_of(self, index: int, what: str) -> tuple[int, ...]:

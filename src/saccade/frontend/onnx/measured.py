@@ -12,12 +12,13 @@ from math import floor, prod
 
 import numpy as np
 
-from saccade.frontend.onnx.builder import Builder, whole_dims
+from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.intervals import interval_of
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import whole_dims
 from saccade.ir import Dim, DType, Value
 from saccade.ir.dim import product, symbol
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const

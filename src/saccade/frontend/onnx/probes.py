@@ -20,8 +20,9 @@ __all__ = ["Import", "Known", "free_shapes", "needs_values", "sized"]
 
 Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]]"
 """Of inputs by name: values, or shapes."""
-_PROBES = (320, 64, 16)
-"""Some files hold for no sizes that are much larger than those that they were written for."""
+_PROBES = (320, 224, 64, 16)
+"""Multiples of 32 and of 7, as windows of 7 want them, and small ones: some files hold for no sizes
+that are much larger than those that they were written for."""
 
 
 class Import(Protocol):

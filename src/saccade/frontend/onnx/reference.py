@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from saccade import held
 from saccade.errors import InputError, ModelError
-from saccade.frontend.onnx.builder import FOLD_ELEMENTS, Builder, whole_dims
+from saccade.frontend.onnx.builder import FOLD_ELEMENTS, Builder
 from saccade.frontend.onnx.held_types import element_of, type_of
 from saccade.frontend.onnx.listed import Result, Rows, TensorList
 from saccade.frontend.onnx.reference_models import (
@@ -31,6 +31,7 @@ from saccade.frontend.onnx.reference_models import (
 from saccade.frontend.onnx.reference_reads import ReferenceReads, reads_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.survey import SPELLED, operator_of
+from saccade.frontend.onnx.symbolic import whole_dims
 from saccade.ir import Array, BodyNode, BodyOp, DType, Graph, Node, Value
 from saccade.ir.dim import product
 from saccade.opdefs import OnnxReference

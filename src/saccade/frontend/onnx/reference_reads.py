@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from saccade.frontend.onnx.builder import CONTENT_ELEMENTS, Builder, whole_dims
+from saccade.frontend.onnx.builder import CONTENT_ELEMENTS, Builder
 from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.reference_models import (
     ReadValue,
@@ -16,7 +16,7 @@ from saccade.frontend.onnx.reference_models import (
     tensor_type,
 )
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import Symbolic
+from saccade.frontend.onnx.symbolic import Symbolic, whole_dims
 from saccade.ir import Dim, DType, Value
 from saccade.ir.counts import depends, multiple_of
 
@@ -64,7 +64,8 @@ class ReferenceReads:
             Refusal: If it is made of fractions, or it is not known which elements are true.
         """
         taken = operand
-        if isinstance(taken, Symbolic):
+        # What inputs' sizes tell is known before the run, and the reference's shapes may need it.
+        if isinstance(taken, Symbolic) and build.finds(taken):
             taken = build.found(taken, node) or taken
         if isinstance(taken, Symbolic):
             whole_dims(taken)  # refuses fractions

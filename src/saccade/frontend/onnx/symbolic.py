@@ -27,6 +27,7 @@ __all__ = [
     "check_size",
     "is_static",
     "non_negative",
+    "whole_dims",
 ]
 
 MAX_ELEMENTS = 4096
@@ -178,3 +179,17 @@ def _atom_bound(atom: Symbol | Term) -> int | None:
         return left * right
     # Neither is negative: both divisions round down, and at least to 0.
     return left // atom.right if isinstance(atom.right, int) and atom.right > 0 else 0
+
+
+def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
+    """The elements of an integer tensor as dims.
+
+    Raises:
+        Refusal: If they are not integers.
+    """
+    elements = content.elements()
+    # Elements alone do not tell: chains of floats hold dims as well.
+    dims = tuple(e for e in elements if not isinstance(e, (float, Quotient)))
+    if content.dtype.is_float or content.dtype is DType.BOOL or len(dims) < len(elements):
+        raise Refusal("a shape must be made of integers")
+    return dims

@@ -25,7 +25,7 @@ from saccade.frontend.onnx.symbolic import (
 from saccade.ir import DType, dim
 from saccade.ir.dim import Affine, Dim
 
-__all__ = ["cast", "on_elements"]
+__all__ = ["cast", "on_elements", "rounded_up", "whole"]
 
 
 def _fraction(element: float) -> Fraction:
@@ -53,7 +53,7 @@ def _scaled(element: Affine | Quotient, factor: Fraction) -> Quotient:
     return Quotient(element.numerator, element.factor * factor)
 
 
-def _whole(element: Element) -> Dim | None:
+def whole(element: Element) -> Dim | None:
     """The dim behind an element of a floating-point chain, if it is one."""
     if isinstance(element, Affine):
         return element
@@ -71,7 +71,7 @@ def _arithmetic(
     """Lift an operation on dims to elements; fractions only as far as they are whole."""
 
     def apply(left: Element, right: Element) -> Element:
-        a, b = _whole(left), _whole(right)
+        a, b = whole(left), whole(right)
         if a is None or b is None:
             raise Refusal("arithmetic on a fraction of a symbolic size")
         return on_dims(a, b)
@@ -110,7 +110,8 @@ def _floor(element: Element) -> Element:
     return element.floor() if isinstance(element, Quotient) else element
 
 
-def _ceil(element: Element) -> Element:
+def rounded_up(element: Element) -> Element:
+    """An element of a floating-point chain after ONNX `Ceil`, if it is no plain number."""
     if isinstance(element, Quotient):
         # ceil(x) = -floor(-x)
         return dim.neg(Quotient(element.numerator, -element.factor).floor())
@@ -127,7 +128,7 @@ def _truncate(element: Affine | Quotient) -> Dim:
 
 
 def _equal(left: Element, right: Element) -> bool:
-    a, b = _whole(left), _whole(right)
+    a, b = whole(left), whole(right)
     if a is not None and b is not None:
         gap = dim.sub(a, b)
         if isinstance(gap, int):
@@ -139,7 +140,7 @@ def _equal(left: Element, right: Element) -> bool:
 
 
 def _less(left: Element, right: Element) -> bool:
-    a, b = _whole(left), _whole(right)
+    a, b = whole(left), whole(right)
     if a is not None and b is not None:
         # Of integers: less means by 1 at least.
         gap = dim.sub(b, a)
@@ -161,7 +162,7 @@ _ON_SIZES: dict[str, Callable[..., Element]] = {
     "Max": _arithmetic(dim.maximum),
     "Neg": lambda a: _arithmetic(dim.mul)(a, -1),
     "Floor": _floor,
-    "Ceil": _ceil,
+    "Ceil": rounded_up,
     "Equal": _equal,
     "Less": _less,
     "Greater": lambda a, b: _less(b, a),

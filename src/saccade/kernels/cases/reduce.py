@@ -12,6 +12,7 @@ from saccade.kernels.cases.base import (
     F32,
     F64,
     GAPS,
+    I32,
     I64,
     LAST,
     NORMAL,
@@ -60,8 +61,10 @@ def _norm(
     return Case(name, VectorNorm(p, axes, False, wide), (x,), (Result(dtype=wide),), terms)
 
 
-def _arg(name: str, op: ArgReduce, shape: _Shape, values: Values = WHOLE) -> Case:
-    return Case(name, op, (Operand(shape, values=values),), terms=0)
+def _arg(
+    name: str, op: ArgReduce, shape: _Shape, values: Values = WHOLE, dtype: DType = F32
+) -> Case:
+    return Case(name, op, (Operand(shape, dtype, values=values),), terms=0)
 
 
 def _running(name: str, op: CumSum, shape: _Shape, dtype: DType = F32) -> Case:
@@ -106,4 +109,6 @@ CASES = (
     _arg("argmin-last", ArgReduce("argmin", 0, False, True), (5, 37)),
     _arg("argmax-middle", ArgReduce("argmax", 1, True, True), (2, 3, 20)),
     _arg("argmax-special", ArgReduce("argmax", 0), (7, 33), SPECIAL),
+    _arg("argmax-integers", ArgReduce("argmax", 1), (5, 37), dtype=I64),
+    _arg("argmin-integers-last", ArgReduce("argmin", 0, False, True), (6, 37), dtype=I32),
 )  # fmt: skip

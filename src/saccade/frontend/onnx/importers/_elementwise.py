@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 
 import numpy as np
@@ -117,18 +117,31 @@ def with_symbols(importer: Importer) -> Importer:
     @wraps(importer)
     def wrapped(call: OnnxNode) -> Sequence[Result | None]:
         if any(isinstance(operand, Symbolic) for operand in call.operands):
-            contents = [call.content(index) for index in range(len(call.operands))]
-            known = [content for content in contents if content is not None]
-            if len(known) == len(contents):
+            given = [index for index in range(len(call.operands)) if call.has(index)]
+            known = {index: found for index in given if (found := call.content(index)) is not None}
+            if len(known) == len(given):
                 try:
-                    return [_on_symbols(call, known)]
-                # What steps find out may be computed with while the plan runs.
-                except Refusal:
-                    if not call.build.counts:
-                        raise
+                    return [_clipped(call, known) or _on_symbols(call, list(known.values()))]
+                # What cannot be told of sizes may be computed with them while the plan runs.
+                except Refusal as refusal:
+                    call.build.untold = call.build.untold or str(refusal)
         return importer(call)
 
     return wrapped
+
+
+def _clipped(call: OnnxNode, known: Mapping[int, Symbolic]) -> Symbolic | None:
+    """What a Clip, either of whose bounds may be absent, makes of symbolic contents."""
+    # Bounds were attributes up to version 10.
+    if call.node.op_type != "Clip" or call.opset < 11:
+        return None
+    result = known[0].array
+    for index, kind in ((1, "Max"), (2, "Min")):
+        function = on_elements(kind, known[0].dtype)
+        if index in known and function is not None:
+            bound = known[index].array.reshape(())
+            result = np.asarray(np.frompyfunc(function, 2, 1)(result, bound), dtype=object)
+    return Symbolic(known[0].dtype, result)
 
 
 def _on_symbols(call: OnnxNode, known: Sequence[Symbolic]) -> Symbolic:

@@ -16,10 +16,10 @@ from saccade.frontend.onnx.moves import (
     tile_map,
     transpose_map,
 )
-from saccade.frontend.onnx.open_axes import concatenated, is_open
+from saccade.frontend.onnx.open_axes import close, concatenated, is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
-from saccade.ir.dim import floordiv, product
+from saccade.ir.dim import add, floordiv, product
 from saccade.ir.pixel_maps import depth_to_space, space_to_depth
 from saccade.ir.reshape_maps import divisible, infer_reshape, quotient
 from saccade.opdefs import Concat, Pad
@@ -279,6 +279,10 @@ def import_pad(call: OnnxNode) -> Sequence[Operand]:
         if constant.size != 1:
             raise call.broken(f"a pad value of {constant.size} elements")
         value = float(constant.item())
+    for axis, (before, after) in enumerate(pads):
+        padded = (before, after) != (0, 0) and mode == "constant"
+        if padded and is_open(call, x.shape[axis], before, after):
+            x, pads[axis] = _filled_up(call, x, axis, pads[axis], value), (before, 0)
     cut = {axis: (_cropped(before), _cropped(after)) for axis, (before, after) in enumerate(pads)}
     x = move(call, x, crop(x.shape, cut))
     kept = tuple(
@@ -288,6 +292,21 @@ def import_pad(call: OnnxNode) -> Sequence[Operand]:
     if all(pair == (0, 0) for pair in kept):
         return [x]
     return [call.emit(Pad(pads=kept, mode=mode, value=value), x)]
+
+
+def _filled_up(call: OnnxNode, x: Value, axis: int, pads: tuple[Dim, Dim], value: float) -> Value:
+    """A value padded at the end of an axis whose size depends on data, or by as much as that.
+
+    There is room for all elements that there could be. What lies behind the true ones becomes the
+    value of the pad, and of that as much is taken as is asked for.
+    """
+    size, wanted = x.shape[axis], add(x.shape[axis], pads[1])
+    x = close(call, x, axis, value if x.dtype.is_float else int(value))
+    missing = room_of(call, wanted) - room_of(call, size)
+    if missing > 0:
+        behind = tuple((0, missing if a == axis else 0) for a in range(x.rank))
+        x = call.emit(Pad(pads=behind, value=value), x)
+    return reopened(call, x, axis, wanted)
 
 
 def _cropped(pad: Dim) -> int:

@@ -47,16 +47,20 @@ def _found(call: OnnxNode, label: str, bound: Dim) -> Dim:
 
 def _non_zero(call: OnnxNode, x: Value, label: str) -> Value:
     """Places [rank, rows] of an operand's elements that are not zero."""
-    if x.rank == 0:
-        x = reshaped(call, x, (1,))
-    array = call.build.array(x)
+    # Exporters look again for each list that is indexed by one mask; lists that are computed with
+    # each other have to be of one size.
+    if x in call.build.places:
+        return call.build.places[x]
+    mask = reshaped(call, x, (1,)) if x.rank == 0 else x
+    array = call.build.array(mask)
     if array is not None:
         return call.build.constant(np.array(np.nonzero(array), np.int64), call.name)
-    x = close_all(call, x, 0)
-    bound = product(x.shape)
+    mask = close_all(call, mask, 0)
+    bound = product(mask.shape)
     rows = _found(call, label, bound)
-    places, count = call.build.emit(NonZero(rows), [x], call.name)
+    places, count = call.build.emit(NonZero(rows), [mask], call.name)
     call.build.counted(rows, bound, count)
+    call.build.places[x] = places
     return places
 
 

@@ -16,7 +16,7 @@ from saccade.frontend.onnx.importers.selection import along_axis, known_sizes
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, reopened
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import DType, Expr, Value
+from saccade.ir import Dim, DType, Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
 from saccade.opdefs import ConvTranspose2d, Pad, ScatterRows
@@ -69,7 +69,7 @@ def _rows(call: OnnxNode, data: Value, indices: Value, updates: Value) -> Value:
     if is_open(call, size):
         indices = from_the_end(call, indices, size)
     else:
-        indices = _flat_places(call, [indices], known_sizes((size,)))
+        indices = _flat_places(call, [indices], (size,))
     # What is no update has no place.
     where, new = close(call, indices, 0, -1), close(call, updates, 0)
     old = close(call, data, 0)
@@ -79,14 +79,14 @@ def _rows(call: OnnxNode, data: Value, indices: Value, updates: Value) -> Value:
 
 
 def import_scatter_nd(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX ScatterND 11 to 18; the sizes of the axes that are indexed are known."""
+    """ONNX ScatterND 11 to 18."""
     data, where, updates = call.value(0), call.value(1), call.value(2)
     if where.dtype is not DType.I64 or not where.rank:
         raise call.broken(f"indices {where.dtype.value} {list(where.shape)}")
     depth = where.shape[-1]
     if not isinstance(depth, int) or not 1 <= depth <= data.rank:
         raise Refusal("tuples of indices of unknown length")
-    sizes = known_sizes(data.shape[:depth])
+    sizes = data.shape[:depth]
     tuples, row = product(where.shape[:-1]), product(data.shape[depth:])
     flat = reshaped(call, where, (tuples, depth))
     columns = [
@@ -97,24 +97,24 @@ def import_scatter_nd(call: OnnxNode) -> Sequence[Operand]:
     # What is no update has no place.
     rows = call.emit(
         _reduction(call),
-        reshaped(call, data, (prod(sizes), row)),
+        reshaped(call, data, (product(sizes), row)),
         close(call, places, 0, -1),
         close(call, reshaped(call, updates, (tuples, row)), 0),
     )
     return [reshaped(call, rows, data.shape)]
 
 
-def _flat_places(call: OnnxNode, columns: Sequence[Value], sizes: Sequence[int]) -> Value:
+def _flat_places(call: OnnxNode, columns: Sequence[Value], sizes: Sequence[Dim]) -> Value:
     """Indices of rows from one index for each axis, negative ones counted from its end."""
+
+    def place(e: Expr, size: Expr, step: Expr) -> Expr:
+        behind = apply("add", e, size)
+        return apply("mul", apply("where", apply("less", e, const(0)), behind, e), step)
+
     parts = []
     for i, (column, size) in enumerate(zip(columns, sizes, strict=True)):
-        step = prod(sizes[i + 1 :])
-
-        def place(e: Expr, size: int = size, step: int = step) -> Expr:
-            behind = apply("add", e, const(size))
-            return apply("mul", apply("where", apply("less", e, const(0)), behind, e), const(step))
-
-        parts.append(pointwise(call, place, [column], DType.I64))
+        extents = [call.build.sized(d, call.name) for d in (size, product(sizes[i + 1 :]))]
+        parts.append(pointwise(call, place, [column, *extents], DType.I64))
     if len(parts) == 1:
         return parts[0]
     return pointwise(call, lambda *e: reduce(partial(apply, "add"), e), parts, DType.I64)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from math import inf, prod
+from functools import partial, reduce
+from math import inf
 
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.extents import ONE, UP_TO, repeated
 from saccade.frontend.onnx.importers._elementwise import ONNX_DTYPES, cast_to, pointwise
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
@@ -33,21 +34,21 @@ _ONE_AXIS_SINCE = 13
 
 
 def import_gather_elements(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX GatherElements 11 and 13 where sizes are known; indices beyond the axis are clamped."""
+    """ONNX GatherElements 11 and 13; indices beyond the axis are clamped."""
     data, where = call.value(0), call.value(1)
     axis = call.axis(call.integer("axis", 0), data.rank)
     if where.dtype not in (DType.I32, DType.I64) or where.rank != data.rank:
         raise call.broken(f"indices {where.dtype.value} {list(where.shape)}")
-    sizes, counts = known_sizes(data.shape), known_sizes(where.shape)
-    if any(n > size for a, (n, size) in enumerate(zip(counts, sizes, strict=True)) if a != axis):
-        raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
-    if 0 in counts:
-        return [call.build.constant(np.zeros(counts, data.dtype.numpy))]
-    at = along_axis(call, where, sizes, axis)
-    return [call.emit(Gather(axis=0), reshaped(call, data, (prod(sizes),)), at)]
+    for a, (n, size) in enumerate(zip(where.shape, data.shape, strict=True)):
+        if a != axis and isinstance(n, int) and isinstance(size, int) and n > size:
+            raise call.broken(f"indices {list(where.shape)} for data {list(data.shape)}")
+    if 0 in where.shape and all(isinstance(n, int) for n in where.shape):
+        return [call.build.constant(np.zeros(known_sizes(where.shape), data.dtype.numpy))]
+    at = along_axis(call, where, data.shape, axis)
+    return [call.emit(Gather(axis=0), reshaped(call, data, (product(data.shape),)), at)]
 
 
-def along_axis(call: OnnxNode, where: Value, sizes: Sequence[int], axis: int) -> Value:
+def along_axis(call: OnnxNode, where: Value, sizes: Sequence[Dim], axis: int) -> Value:
     """Places in flat data of what indices name along an axis, clamped to its ends.
 
     Args:
@@ -56,25 +57,48 @@ def along_axis(call: OnnxNode, where: Value, sizes: Sequence[int], axis: int) ->
         sizes: Of the data.
         axis: The axis.
     """
+    steps = [product(sizes[a + 1 :]) for a in range(len(sizes))]
+    if all(isinstance(n, int) for n in (*sizes, *where.shape)):
+        apart: list[Value] = [_places_apart(call, where, known_sizes(steps), axis)]
+    else:
+        # As many operands as there are other axes: each has its own number of places.
+        apart = [
+            _numbered(call, n, a, step, where.rank)
+            for a, (n, step) in enumerate(zip(where.shape, steps, strict=True))
+            if a != axis and n != 1
+        ]
+
+    def place(index: Expr, size: Expr, step: Expr, *rest: Expr) -> Expr:
+        counted = apply("where", apply("less", index, const(0)), apply("add", index, size), index)
+        last = apply("sub", size, const(1))
+        inside = apply("max", apply("min", counted, last), const(0))
+        return reduce(partial(apply, "add"), rest, apply("mul", inside, step))
+
+    # Flat places may be beyond 32 bits, and expressions compute in one type.
+    wide = cast_to(call, where, DType.I64)
+    extents = [call.build.sized(d, call.name) for d in (sizes[axis], steps[axis])]
+    return pointwise(call, place, [wide, *extents, *apart], DType.I64)
+
+
+def _places_apart(call: OnnxNode, where: Value, steps: Sequence[int], axis: int) -> Value:
+    """Where each index' row begins, by its place along the other axes."""
     counts = known_sizes(where.shape)
-    steps = [prod(sizes[a + 1 :]) for a in range(len(sizes))]
     places = np.zeros(counts, np.int64)
     for a, (n, step) in enumerate(zip(counts, steps, strict=True)):
         if a != axis:
             along = (-1, *(1 for _ in counts[a + 1 :]))
             places += step * np.arange(n, dtype=np.int64).reshape(along)
-    size, step = sizes[axis], steps[axis]
+    return call.build.constant(places, "places")
 
-    def place(index: Expr, rest: Expr) -> Expr:
-        counted = apply(
-            "where", apply("less", index, const(0)), apply("add", index, const(size)), index
-        )
-        inside = apply("clip", counted, const(0), const(size - 1))
-        return apply("add", apply("mul", inside, const(step)), rest)
 
-    # Flat places may be beyond 32 bits, and expressions compute in one type.
-    wide = cast_to(call, where, DType.I64)
-    return pointwise(call, place, [wide, call.build.constant(places, "places")], DType.I64)
+def _numbered(call: OnnxNode, count: Dim, axis: int, step: Dim, rank: int) -> Value:
+    """0, the step, twice the step and so on along an axis."""
+    one = call.build.constant(ONE, "one")
+    numbers = call.emit(UP_TO, call.emit(repeated(count), one))
+    far = pointwise(
+        call, partial(apply, "mul"), [numbers, call.build.sized(step, call.name)], DType.I64
+    )
+    return reshaped(call, far, tuple(count if a == axis else 1 for a in range(rank)))
 
 
 def import_trilu(call: OnnxNode) -> Sequence[Operand]:

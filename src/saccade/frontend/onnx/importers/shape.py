@@ -8,16 +8,21 @@ from functools import partial, reduce, wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
+from saccade.frontend.onnx.builder import FOLD_ELEMENTS
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.extents import ONE, UP_TO, repeated
+from saccade.frontend.onnx.importers._elementwise import cast_to
 from saccade.frontend.onnx.listed import Result
 from saccade.frontend.onnx.measured import measured
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.open_axes import is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
+from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic, is_static, whole_dims
+from saccade.frontend.onnx.symbolic_arithmetic import rounded_up, whole
 from saccade.ir import Array, Dim, DType, Value
 from saccade.ir.dim import Affine, ceildiv, maximum, minimum, mul, product, sub
+from saccade.ir.expr import apply, arg, const
+from saccade.opdefs import Pointwise
 
 __all__ = [
     "import_constant",
@@ -87,14 +92,26 @@ def import_constant_of_shape(call: OnnxNode) -> Sequence[Operand]:
 
 
 def import_range(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX Range 11, of known numbers, or as long as a size that a step finds out."""
-    size = _counted_range(call)
-    if size is not None:
-        return [size]
-    start, limit, delta = (call.constant(index, "a bound of a range") for index in range(3))
-    if start.size != 1 or limit.size != 1 or delta.size != 1:
+    """ONNX Range 11, of known numbers, of sizes by a known step, or as long as a found size."""
+    found = _counted_range(call)
+    if found is not None:
+        return [found]
+    contents = [call.content(index) for index in range(3)]
+    known = [content for content in contents if content is not None]
+    # Longer ranges are no contents, nor is what a run computes.
+    if len(known) < len(contents):
+        raise Refusal("a bound of a range depends on data")
+    if any(math.prod(content.shape) != 1 for content in known):
         raise call.broken("a bound that is not one number")
-    first, last, step = start.item(), limit.item(), delta.item()
+    first, last, step = (content.elements()[0] for content in known)
+    if not is_static(step):
+        raise Refusal("a step of a range that depends on sizes")
+    if is_static(first) and is_static(last):
+        return [_numbers(call, first, last, step)]
+    return [_sizes_apart(call, known, step)]
+
+
+def _numbers(call: OnnxNode, first: float, last: float, step: float) -> Value:
     if step == 0 or not all(map(math.isfinite, (first, last, step))):
         raise call.broken(f"a range from {first} to {last} by {step}")
     # The standard's formula for the length.
@@ -103,7 +120,30 @@ def import_range(call: OnnxNode) -> Sequence[Operand]:
         raise Refusal(f"a range of {count} numbers")
     # Not `np.arange(first, last, step)`, which may have one more by its rounding.
     values = first + step * np.arange(count)
-    return [call.build.known(values.astype(start.dtype), call.operand(0).dtype, call.name)]
+    start = call.value(0)
+    return call.build.known(values.astype(start.dtype.arithmetic.numpy), start.dtype, call.name)
+
+
+def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Value:
+    """A range between sizes: running sums of ones, times the step."""
+    dtype = bounds[0].dtype
+    first, last = (content.elements()[0] for content in bounds[:2])
+    stride, start = whole(step), whole(first)
+    # From a whole number by whole steps up, a fraction ends where the next whole number does.
+    end = whole(rounded_up(last)) if step > 0 else whole(last)
+    if not isinstance(stride, int) or stride == 0 or start is None or end is None:
+        raise Refusal("a range of fractions between sizes")
+    span = sub(end, start) if stride > 0 else sub(start, end)
+    # Up to a size: the same size then, where a maximum would be another one. Plans refuse less
+    # than none.
+    count = ceildiv(span, abs(stride))
+    count = count if start == 0 else maximum(count, 0)
+    one = call.build.constant(ONE, "one")
+    places = call.emit(UP_TO, call.emit(repeated(count), one))
+    # In integers, all of which float32 does not have.
+    scaled = apply("add", apply("mul", arg(0), const(stride)), arg(1))
+    offset = call.build.sized(start, call.name)
+    return cast_to(call, call.emit(Pointwise(scaled, DType.I64), places, offset), dtype)
 
 
 def _counted_range(call: OnnxNode) -> Value | None:

@@ -53,7 +53,7 @@ def _sum_supports(call: CpuCall) -> str | None:
 
 
 def _arg_supports(call: CpuCall) -> str | None:
-    if call.inputs[0].dtype not in FLOATS:
+    if call.inputs[0].dtype not in FLOATS | {DType.I64, DType.I32}:
         return f"elements of type {call.inputs[0].dtype.value}"
     return refuse_repeats(call.outputs[0])
 
@@ -159,11 +159,15 @@ class _Scan:
         sign = (">" if self.config.kind == "argmax" else "<") + ("=" if self.config.last else "")
         with k.range(1, self.size) as j:
             v, known = self._load(row, j, i, lanes, mask), best.get()
-            known_nan, nan = math.is_nan(known), math.is_nan(v)
-            # The first NaN is kept: nothing is better than it, unless the last one is wanted.
-            better = (v.compare(sign, known) & ~known_nan) | (nan & ~known_nan)
-            if self.config.last:
-                better = better | (nan & known_nan)
+            if self.narrow:
+                better = v.compare(sign, known)
+                # The first NaN is kept: nothing is better than it, unless the last one is wanted.
+                known_nan, nan = math.is_nan(known), math.is_nan(v)
+                better = (better & ~known_nan) | (nan & ~known_nan)
+                if self.config.last:
+                    better = better | (nan & known_nan)
+            else:
+                better = Mask(b, b.icmp_signed(sign, v.value, known.value))
             best.set(better.select(v, known))
             here = k.broadcast(Vec(b, b.trunc(j.value, llvm.I32)), lanes)
             place.set(better.select(here, place.get()))
