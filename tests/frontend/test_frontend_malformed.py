@@ -73,7 +73,7 @@ def _unknown_dtype(model: onnx.ModelProto) -> None:
 
 
 def _old_opset(model: onnx.ModelProto) -> None:
-    model.opset_import[0].version = 3
+    model.opset_import[0].version = 0
 
 
 def _future_opset(model: onnx.ModelProto) -> None:
@@ -124,7 +124,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "2^62 elements of weights": (_dims(2**31, 2**31), "bytes, has 432"),
     "unknown element type": (_unknown_dtype, "unknown element type 77"),
     "segments": (_segment, "segments"),
-    "old operators": (_old_opset, "operator set 3"),
+    "old operators": (_old_opset, "operator set 0"),
     "operators of the future": (_future_opset, "operator set 4000"),
     "no operators": (_no_opset, "names no operator set"),
     "stride 0": (_zero_stride, "strides [0, 1]"),

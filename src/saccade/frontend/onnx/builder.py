@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -75,14 +75,12 @@ class Builder:
         self.spread: dict[Value, Value] = {}
         self.whole: dict[Value, Value] = {}
         self.held: dict[Value, onnx.TypeProto] = {}
-        self.remarks: list[str] = []
-        self.untold = ""
+        self.remarks, self.untold = list[str](), ""
         self.counts: dict[str, tuple[Count, Value]] = {}
         self.packed: dict[tuple[Dim, ...], Value] = {}
         self.places: dict[Value, Value] = {}
         self.chosen: dict[tuple[Value, Dim, Dim], Dim] = {}
-        self.makers: dict[Value, Node] = {}
-        self.inputs: set[Value] = set()
+        self.makers, self.inputs = dict[Value, Node](), set[Value]()
         self.measured: dict[tuple[Value, int], Dim] = {}
         self.sizes: dict[Dim, Value] = {}
         self._names: set[str] = set()
@@ -386,7 +384,7 @@ class Builder:
 Counts = Mapping[str, tuple[Count, Value]]
 """Sizes that steps find out, and where these leave them."""
 _FOUND = ("sizes", "packed", "chosen", "measured", "places")
-Memory = tuple[dict[Any, Value | Dim], ...]
+Memory = tuple[dict[object, Value | Dim], ...]
 """The attributes of these names, as they were."""
 
 

@@ -185,9 +185,13 @@ class OnnxNode:
         """
         content = self.content(index)
         if content is None:
-            untold = self.build.untold
-            raise Refusal(f"{what} depends on data" + (f", perhaps as {untold}" if untold else ""))
+            raise self.depends(what)
         return whole_dims(content)
+
+    def depends(self, what: str) -> Refusal:
+        """That data decide something, with what kept sizes from deciding it, if anything did."""
+        untold = self.build.untold
+        return Refusal(f"{what} depends on data" + (f", perhaps as {untold}" if untold else ""))
 
     def integers_of(self, index: int, what: str) -> tuple[int, ...]:
         """The elements of an integer operand that must not depend on symbols either."""

@@ -44,7 +44,7 @@ def measured(call: OnnxNode, index: int, what: str) -> tuple[Dim, ...]:
     x = call.value(index)
     length = product(x.shape)
     if x.dtype not in _INTEGERS or not isinstance(length, int) or length > _MOST or x.rank > 1:
-        raise Refusal(f"{what} depends on data")
+        raise call.depends(what)
     return tuple(_element(call, x, place, what) for place in range(length))
 
 
@@ -61,7 +61,7 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     if (source, place) not in build.measured:
         high = interval_of(build, source)[1]
         if high > build.limits.elements or _is_given(build, source):
-            raise Refusal(f"{what} depends on data")
+            raise call.depends(what)
         bound = max(floor(high), 0)
         one = _at(call, source, place)
         kept = apply("clip", arg(0), const(0), const(bound))
