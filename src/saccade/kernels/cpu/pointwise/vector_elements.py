@@ -40,7 +40,7 @@ INTEGERS = frozenset(
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64", "bool")
 _REGISTERS = ("float32", "bfloat16")
 """Elements that are float32 lanes once they are loaded, and until they are stored."""
-_HALF = 2.0**63
+_HALF = 2.0**63  # of what 64 bits without a sign hold
 _FEW_BITS = frozenset(dtype.value for dtype in NARROW if not dtype.is_float)
 
 
