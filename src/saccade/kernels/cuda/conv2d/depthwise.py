@@ -25,6 +25,7 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     FusedConfig,
     divided,
     fused_of,
+    packed_block,
     stored_vector,
 )
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import vector
@@ -97,6 +98,8 @@ def _supports(call: CudaCall) -> str | None:
     c = call.inputs[1].shape[1]
     if op.groups == 1 and c > 1:
         return "one group"
+    if packed_block(call):
+        return "a block's channels are apart in weights that are not packed"
     if c > _MOST_CHANNELS:
         return f"groups of {c} input channels"
     return unfit(call)
