@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hopper_model import Ring, as_stored, nhwc, operands, reference, shuffled, stored
-from test_cuda_conv_sum import BRANCH, PLUS, SHORTCUT, Block, block, evaluated, types
+from hopper_model import (
+    Ring,
+    as_stored,
+    nhwc,
+    operands,
+    reference,
+    run_where_it_compiles,
+    shuffled,
+    stored,
+)
+from test_cuda_conv_sum import BRANCH, PLUS, SHORTCUT, Block, evaluated, types
 from test_cuda_hopper import Tile
 
 from saccade.backends.cuda.fusions import OPERATORS, Conv2dPoint, Conv2dSum
-from saccade.backends.cuda.fusions.point_convs import with_point_pairs
-from saccade.backends.cuda.fusions.sum_convs import sum_pairs
+from saccade.backends.cuda.fusions.point_convs import conv_pairs
 from saccade.backends.cuda.target import GpuTarget
 from saccade.errors import ModelError
 from saccade.ir import DType
@@ -25,7 +29,6 @@ from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels.base import Call, In, View
 from saccade.kernels.cuda import kernel_named
 from saccade.kernels.cuda.packing import FUNCTIONS
-from saccade.layout import Pairs
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 
 POINT = kernel_named("conv2d.hopper_point")
@@ -97,7 +100,7 @@ def chain(first=BRANCH, second=None, taps2=1, computed=False, again=False):
 
 def test_a_convolution_and_its_reader_are_joined():
     graph, _ = chain()
-    pairs = with_point_pairs(graph, Pairs())
+    pairs = conv_pairs(graph)
     first, second = graph.nodes
     joined = pairs.joint[first]
     assert (joined.first, joined.second) == (first, second)
@@ -106,8 +109,8 @@ def test_a_convolution_and_its_reader_are_joined():
     np.testing.assert_allclose(both, apart, rtol=1e-9)
 
 
-def strided(graph):
-    return with_point_pairs(graph, Pairs()).apart[graph.nodes[0]].reason
+def reason_of(graph):
+    return conv_pairs(graph).apart[graph.nodes[0]].reason
 
 
 @pytest.mark.parametrize(
@@ -125,22 +128,27 @@ def strided(graph):
 )
 def test_what_stays_two_steps(made, reason):
     graph, _ = chain(**made)
-    assert strided(graph) == reason
+    assert reason_of(graph) == reason
 
 
 def test_what_the_caller_gets_stays():
     b = Block()
     a = b.add(Conv2d(), b.value(2, 8, 6, 6), b.constant(5, 8, 3, 3))
     y = b.add(Conv2d(), a, b.constant(4, 5, 1, 1))
-    assert strided(b.graph(y, a)) == "the caller gets what lies between"
+    assert reason_of(b.graph(y, a)) == "the caller gets what lies between"
 
 
 def test_what_is_half_of_a_sum_stays():
-    """The convolution in front of a block's last one keeps its result where that is in a sum."""
-    b, _, y = block(reader=SHORTCUT)
-    pairs = sum_pairs(b.graph(y))
-    assert [type(pair.both.op) for pair in pairs.joint.values()] == [Conv2dSum]
-    assert with_point_pairs(b.graph(y), pairs).joint == pairs.joint
+    """The convolution before a block's last one, whose result is summed with the shortcut."""
+    b = Block()
+    first = b.add(BRANCH, b.value(2, 8, 6, 6), b.constant(5, 8, 3, 3), b.constant(5, 1, 1))
+    last = b.add(Conv2d(), first, b.constant(4, 5, 1, 1))
+    x = b.value(2, 4, 12, 12)
+    y = b.add(SHORTCUT, x, b.constant(4, 4, 1, 1), b.constant(4, 1, 1), last)
+    pairs = conv_pairs(b.graph(y))
+    (pair,) = pairs.joint.values()
+    assert isinstance(pair.both.op, Conv2dSum) and pair.first.output is last
+    assert pairs.apart[b.nodes[0]].reason == "its reader is half of another pair"
 
 
 def test_of_three_in_a_row_two_are_joined():
@@ -148,7 +156,7 @@ def test_of_three_in_a_row_two_are_joined():
     a = b.add(Conv2d(), b.value(2, 8, 6, 6), b.constant(5, 8, 1, 1))
     c = b.add(Conv2d(), a, b.constant(4, 5, 1, 1))
     graph = b.graph(b.add(Conv2d(), c, b.constant(6, 4, 1, 1)))
-    pairs = with_point_pairs(graph, Pairs())
+    pairs = conv_pairs(graph)
     assert [pair.second for pair in pairs.joint.values()] == [graph.nodes[1]]
 
 
@@ -304,8 +312,4 @@ for between in (64, 128):
 
 def test_it_compiles():
     """In a process that never saw the interpreter."""
-    here = str(Path(__file__).parent)
-    paths = os.pathsep.join([here, *map(os.path.abspath, sys.path)])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    environment.pop("TRITON_INTERPRET", None)
-    subprocess.run([sys.executable, "-c", COMPILED], check=True, env=environment)
+    run_where_it_compiles(COMPILED)

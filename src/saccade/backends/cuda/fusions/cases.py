@@ -138,14 +138,11 @@ _SUMS = (
 )  # fmt: skip
 
 
-def _point(
-    name: str, first: Conv2d, second: Conv2d, *shapes: _Shape, own: int = 0, whole: bool = False
-) -> Case:
+def _point(name: str, first: Conv2d, second: Conv2d, *shapes: _Shape, own: int = 0) -> Case:
     """A convolution and a 1x1 one of `shapes`: x, w, w2, the `own` of the first epilogue."""
-    values = WHOLE if whole else NORMAL
     operands = tuple(
         Operand(
-            shape, constant=i in (1, 2), values=values,
+            shape, constant=i in (1, 2),
             storage=LAST if len(shape) == 4 and i not in (1, 2) else ROWS,
         )
         for i, shape in enumerate(shapes)

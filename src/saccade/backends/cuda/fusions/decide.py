@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cuda.fusions.fuse_attention import fuse_attention
-from saccade.backends.cuda.fusions.point_convs import with_point_pairs
-from saccade.backends.cuda.fusions.sum_convs import sum_pairs
+from saccade.backends.cuda.fusions.point_convs import conv_pairs
 from saccade.ir import Graph
 from saccade.layout import Pairs, Shapes, Taken
 
@@ -28,4 +27,4 @@ class CudaFusions:
     def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
         """What may become a `Conv2dSum` or a `Conv2dPoint`, at any size."""
         del shapes, tuned
-        return with_point_pairs(graph, sum_pairs(graph))
+        return conv_pairs(graph)

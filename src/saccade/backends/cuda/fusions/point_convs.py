@@ -5,9 +5,10 @@
 With any epilogues, and with the store of the second. Which is faster is a matter of estimates:
 layout decides.
 
-Left alone, with the reason: an intermediate that anyone else reads or the caller gets; what reads
-it otherwise than as the image of a 1x1 convolution with stride 1; groups, prologues and a store
-between; sums that are to be exact; weights that are no constants; what is in another pair already.
+A convolution that is half of a sum already stays there. Left alone, with the reason: an
+intermediate that anyone else reads or the caller gets; what reads it otherwise than as the image of
+a 1x1 convolution with stride 1; groups, prologues and a store between; sums that are to be exact;
+weights that are no constants.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
+from saccade.backends.cuda.fusions.sum_convs import sum_pairs
 from saccade.ir import Graph, Node
+from saccade.ir.derived import derived
 from saccade.ir.expr import IDENTITY
 from saccade.layout import Pair, Pairs, Passed
 from saccade.opdefs import Conv2d
 
-__all__ = ["with_point_pairs"]
+__all__ = ["conv_pairs"]
 
 
-def with_point_pairs(graph: Graph, pairs: Pairs) -> Pairs:
-    """Other pairs of the graph, and those that may be one step with a 1x1 convolution."""
+@derived
+def conv_pairs(graph: Graph) -> Pairs:
+    """Convolutions that may be one step with a 1x1 convolution of their result, and all sums."""
+    pairs = sum_pairs(graph)
     uses, joint, apart = graph.uses(), dict(pairs.joint), dict(pairs.apart)
     taken = {node for pair in joint.values() for node in (pair.first, pair.second)}
     for node in graph.nodes:

@@ -49,8 +49,8 @@ __all__ = ["CONV2D_HOPPER_STEM", "HopperStemConfig"]
 _VECTOR = 8  # elements of 16 bytes: what tensor maps count distances in
 
 _ASKED = 3.25e-3
-"""Microseconds of a multiprocessor until TMA has a window's row of taps, whether of 32 or of 64
-bytes: within 6% on one H100 for five tiles of ResNet-50's stem (batch 128)."""
+"""Microseconds of a multiprocessor until TMA has a window's row of taps: within 10% on one H100 for
+five tiles of ResNet-50's stem (batch 128), whose rows have 64 bytes."""
 
 
 @dataclass(frozen=True)
