@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 
 from saccade.backends.cuda.target import GpuTarget
@@ -125,3 +130,11 @@ def shuffled(sums, store):
     else:
         parts = sums.reshape(n, p, q, b, b, k // b**2).transpose(0, 1, 3, 2, 4, 5)
     return parts.reshape(n, p * b, q * b, k // b**2)
+
+
+def run_where_it_compiles(code):
+    """Run a test's text in a process that never saw the interpreter, beside this folder's files."""
+    paths = os.pathsep.join([str(Path(__file__).parent), *map(os.path.abspath, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    environment.pop("TRITON_INTERPRET", None)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -8,11 +8,7 @@ the phases of barriers, and stores where the code stores.
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +22,7 @@ from hopper_model import (
     number,
     operands,
     reference,
+    run_where_it_compiles,
     shuffled,
     stored,
 )
@@ -382,11 +379,4 @@ assert order[:10] == [
 @pytest.mark.parametrize("several", [False, True])
 def test_it_compiles(several):
     """In a process that never saw the interpreter; synchronised as the code that has run on one."""
-    here = str(Path(__file__).parent)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([here, *map(os.path.abspath, sys.path)]),
-    }
-    environment.pop("TRITON_INTERPRET", None)
-    text = f"PERSISTENT = {several}\n{COMPILED}"
-    subprocess.run([sys.executable, "-c", text], check=True, env=environment)
+    run_where_it_compiles(f"PERSISTENT = {several}\n{COMPILED}")

@@ -7,12 +7,8 @@ code stores, and when it may.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +23,7 @@ from hopper_model import (
     number,
     operands,
     reference,
+    run_where_it_compiles,
     shuffled,
     stored,
 )
@@ -233,10 +230,4 @@ for lines, teams, waits in ((2, 1, "1221"), (1, 2, "1111")):
 
 def test_it_compiles():
     """In a process that never saw the interpreter; products wait for those of the row before."""
-    here = str(Path(__file__).parent)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([here, *map(os.path.abspath, sys.path)]),
-    }
-    environment.pop("TRITON_INTERPRET", None)
-    subprocess.run([sys.executable, "-c", COMPILED], check=True, env=environment)
+    run_where_it_compiles(COMPILED)

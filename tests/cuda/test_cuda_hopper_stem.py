@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hopper_model import as_stored, call, nhwc, operands, reference, shuffled
+from hopper_model import as_stored, call, nhwc, operands, reference, run_where_it_compiles, shuffled
 from test_cuda_hopper_rows import Program
 
 from saccade.backends.cuda.target import GpuTarget
@@ -139,8 +135,4 @@ assert "STACK:0" in sass and sass.count("HGMMA") == 7 * 4 * 2
 
 def test_it_compiles():
     """In a process that never saw the interpreter."""
-    here = str(Path(__file__).parent)
-    paths = os.pathsep.join([here, *map(os.path.abspath, sys.path)])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    environment.pop("TRITON_INTERPRET", None)
-    subprocess.run([sys.executable, "-c", COMPILED], check=True, env=environment)
+    run_where_it_compiles(COMPILED)
