@@ -68,13 +68,27 @@ def test_only_a_result_of_shared_places_repeats(shape, strides, repeats):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_kernels_refuse_both(name):
+def test_kernels_refuse_results_that_repeat(name):
     call, kernel = call_of(name), kernel_named(name)
     assert kernel.supports(call) is None
     (out,) = call.outputs
     repeated = out._replace(strides=(out.strides[0], 0, *out.strides[2:]))
     assert kernel.supports(replace(call, outputs=(repeated,))) == "the result repeats elements"
-    # Running sums are kept in whatever is summed, but for narrow integers.
-    unknown = DType.I8 if name == "reduce.scan" else DType.F64
+
+
+# Chains of pointwise operators take elements of every type.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "pointwise.chain"])
+def test_kernels_refuse_types_by_name(name):
+    call, kernel = call_of(name), kernel_named(name)
+    # What is summed may be of 64 bits, but no narrow integer.
+    unknown = DType.I8 if name.startswith("reduce.") else DType.F64
     other = tuple(view._replace(dtype=unknown) for view in call.inputs)
     assert kernel.supports(replace(call, inputs=other)) == f"elements of type {unknown.value}"
+
+
+def test_chains_take_every_type():
+    call, kernel = call_of("pointwise.chain"), kernel_named("pointwise.chain")
+    for dtype in DType:
+        views = tuple(view._replace(dtype=dtype) for view in call.inputs)
+        refused = kernel.supports(replace(call, inputs=views)) or ""
+        assert not refused.startswith("elements of type")

@@ -45,12 +45,7 @@ from saccade.kernels.cpu.pointwise.chain_integers import INTEGER_OPERATORS
 from saccade.kernels.cpu.pointwise.chain_operators import operators
 from saccade.kernels.cpu.pointwise.chain_rows import emit_rows
 from saccade.kernels.cpu.pointwise.chain_transposed import emit_transposed
-from saccade.kernels.cpu.pointwise.narrow_elements import NARROW
-from saccade.kernels.cpu.pointwise.vector_elements import (
-    FLOATS,
-    INTEGERS,
-)
-from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
+from saccade.kernels.cpu.refusals import refuse_repeats
 from saccade.opdefs.pointwise import Pointwise
 
 __all__ = ["CHAIN", "ChainConfig"]
@@ -102,9 +97,7 @@ def _arithmetic(call: CpuCall) -> str:
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     out = call.outputs[0]
-    known = FLOATS | INTEGERS | NARROW | {DType.F64}
-    refused = refuse_types((*call.inputs, *call.outputs), known) or refuse_repeats(out)
-    if refused is not None:
+    if (refused := refuse_repeats(out)) is not None:
         return refused
     if len(out.shape) > MAX_RANK:
         return f"more than {MAX_RANK} axes"
