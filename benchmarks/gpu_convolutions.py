@@ -229,6 +229,7 @@ class _Gpu:
         return self.functions[path.name]
 
     def launcher(self, path: Path, variant: dict[str, Any], tensors: dict[str, Any]) -> Any:
+        from saccade.backends.cuda.ahead import AHEAD
         from saccade.backends.cuda.runtime.tensor_maps import encode, words
 
         function, cubin = self.function(path)
@@ -240,6 +241,8 @@ class _Gpu:
                 address = tensors[variant["places"][name]].data_ptr()
                 values.append(encode(described[name], address, integers, self.driver))
                 values += words(described[name], integers)
+            elif name in AHEAD:  # nothing
+                values.append(ctypes.c_uint64(0))
             elif name in variant["places"]:
                 values.append(ctypes.c_uint64(tensors[variant["places"][name]].data_ptr()))
             else:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
+from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import CodeKey, code_key
 from saccade.backends.cuda.runtime.driver import CudaDriver, PlacedLaunch
@@ -210,7 +211,7 @@ class CudaOperation:
                     table.append(cells[name])
                 else:
                     table.append(len(words))
-                    words.append(phase.integers[name])
+                    words.append(0 if name in AHEAD else phase.integers[name])
             table += [zero] * _SCRATCH
             own += [(len(words) + i, target) for i, target in enumerate(table)]
             launches.append((config, function, len(words)))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.codegen.entry import Descriptor, Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
@@ -102,10 +103,10 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
 
 def cubin_of(made: Any, code: bytes, entry: Entry, arch: int) -> Cubin:  # noqa: ANN401
     """Machine code with what launching it needs; `made` is what `compiled` gave."""
-    kept = made.metadata
-    names = parameters_of(entry)
+    kept, chained = made.metadata, arch >= _CHAINS
+    names = parameters_of(entry) + (AHEAD if chained else ())
     return Cubin(
-        kept.name, code, names, kept.num_warps, kept.shared, arch >= _CHAINS, entry.descriptors
+        kept.name, code, names, kept.num_warps, kept.shared, chained, entry.descriptors
     )  # fmt: skip
 
 
@@ -134,6 +135,9 @@ def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: A
     if entry.registers:
         options["maxnreg"] = entry.registers
     function, types = function_of(entry, chained=chained), _signature(entry)
+    if chained:
+        multiples |= {(len(names) + i,): [["tt.divisibility", 16]] for i in range(len(AHEAD))}
+        types |= dict(zip(AHEAD, ("*i8", "i32", "i32"), strict=True))
     try:
         return triton.compile(
             _source_class(entry)(function, types, {}, multiples),

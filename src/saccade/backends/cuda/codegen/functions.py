@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.codegen.entry import Entry
 
 __all__ = ["function_of", "text_of"]
@@ -31,6 +32,21 @@ from saccade.kernels.cuda.{module} import {core} as core
 
 """
 
+_ASK = """\
+@{decorator}.jit
+def ask(address, nbytes, share):
+    start = tl.program_id(0) * share
+    tl.inline_asm_elementwise(
+        "{{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
+        "setp.gt.and.s32 p, $2, 0, p; @p cp.async.bulk.prefetch.L2.global [$1], $2; "
+        "mov.b32 $0, 0; }}",
+        "=r,l,r", [address + start, tl.minimum(share, nbytes - start)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+"""
+
 
 def text_of(entry: Entry, *, chained: bool = False) -> str:
     """The module that is compiled; its function `kernel` has the launch's pointers and integers.
@@ -38,12 +54,13 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     Args:
         entry: What to compile.
         chained: Whether it waits for the launch before it by itself, and lets the next one come as
-            soon as its own last program has begun.
+            soon as its own last program has begun. Such code takes `AHEAD`, too: one thread of
+            each program asks the L2 cache for its share of those bytes.
     """
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
     leading = [d.name for d in entry.descriptors] + [name for name, _ in entry.pointers]
-    parameters = [*leading, *extra, *entry.integers]
+    parameters = [*leading, *extra, *entry.integers, *(AHEAD if chained else ())]
     # A comma makes a tuple of one.
     packed = f"({', '.join(extra)}{',' if len(extra) == 1 else ''})"
     given = [*leading, packed, *entry.integers]
@@ -54,10 +71,13 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
         *(f"{t}\n\n" for t in entry.functions.values()),
     ]
     decorator = "gluon" if entry.gluon else "triton"
-    parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
-    # Waits before it touches anything: until then the launch before may still read what this one
-    # writes. The next one may come at once, as it waits in turn.
     if chained:
+        parts.append(_ASK.format(decorator=decorator))
+    parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
+    # Waits before it touches anything but constants: until then the launch before may still read
+    # what this one writes. The next one may come at once, as it waits in turn.
+    if chained:
+        parts.append(f"    ask({', '.join(AHEAD)})\n")
         parts.append("    cuda.gdc_wait()\n    cuda.gdc_launch_dependents()\n")
     parts.append(f"    core({', '.join(given)})\n")
     return "".join(parts)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.runtime.driver import KernelLaunch
 from saccade.backends.cuda.runtime.tensor_maps import MAP_ALIGNMENT, MAP_BYTES, encode, words
 from saccade.errors import LaunchError
@@ -28,6 +29,9 @@ __all__ = ["Launches", "PhaseCode", "RecordedGraph", "check_arguments"]
 _WARP = 32  # threads
 _SCRATCH = 2
 """Pointers that Triton's code takes behind its own: for the device's scratch and the profiler's."""
+_GRAIN = 16  # bytes: what is asked for ahead is multiples of it
+_MOST_AHEAD = 8 << 20
+"""Bytes that a launch may ask the L2 cache for: more would push out what it reads itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class Launches:
         self._readers: list[set[int]] = [set() for _ in range(bases)]
         pointers: list[tuple[int, int, int]] = []  # place, base, offset
         for i, code in enumerate(codes):
-            pointers += self._fill(i, code, int(starts[i]))
+            # Whoever comes next begins with its weights in the L2 cache.
+            ahead = _weights(codes[i + 1]) if i + 1 < len(codes) else None
+            pointers += self._fill(i, code, int(starts[i]), ahead)
         table = np.array(pointers, np.int64).reshape(-1, 3)
         self._places, self._of, self._offsets = table[:, 0], table[:, 1], table[:, 2]
         self._bases = np.zeros(bases, np.int64)
@@ -89,11 +95,18 @@ class Launches:
             for code, start, size in zip(codes, starts, sizes, strict=False)
         ]
 
-    def _fill(self, number: int, code: PhaseCode, place: int) -> list[tuple[int, int, int]]:
+    def _fill(
+        self, number: int, code: PhaseCode, place: int, ahead: Ref | None
+    ) -> list[tuple[int, int, int]]:
         """Integers, and what goes with tensor maps; for each pointer place, base and offset."""
         refs = {argument.name: argument.ref for argument in code.phase.arguments}
         described = {descriptor.name: descriptor for descriptor in code.cubin.descriptors}
-        integers, pointers = code.phase.integers, []
+        integers, pointers = {**code.phase.integers, **dict.fromkeys(AHEAD, 0)}, []
+        if ahead is not None:
+            address, whole, share = AHEAD
+            grains = ahead.nbytes // _GRAIN
+            refs[address], integers[whole] = ahead, _GRAIN * grains
+            integers[share] = _GRAIN * -(-grains // code.phase.chunks)
         for name in code.cubin.parameters:
             if name in refs:
                 self._readers[refs[name].base].add(number)
@@ -134,6 +147,13 @@ class Launches:
         return sorted(set[int]().union(*(self._readers[base] for base in changed)))
 
 
+def _weights(code: PhaseCode) -> Ref | None:
+    """The largest packed constant of a launch, if it is to be asked for ahead."""
+    packed = [one.ref for one in code.phase.arguments if one.role.value == "packed"]
+    large = max(packed, key=lambda ref: ref.nbytes, default=None)
+    return large if large is not None and large.nbytes <= _MOST_AHEAD else None
+
+
 def check_arguments(code: PhaseCode) -> PhaseCode:
     """The same, whose arguments are those that its code takes.
 
@@ -164,6 +184,7 @@ def _given(
 ) -> tuple[str, ...] | None:
     """What is given where that is not what the code takes, else None."""
     described = {name for one in descriptors for name in one.integers}
+    parameters = tuple(name for name in parameters if name not in AHEAD)
     # Integers that only tensor maps have are no parameters of the code.
     taken = [name for name in integers if name in parameters or name not in described]
     given = (*arguments, *taken)
