@@ -22,6 +22,8 @@ INPUTS = "float[40, 4] x, float[40] s, float[30] t"
 WEIGHTS = {
     "i0": np.array(0), "m1": np.array(-1), "m2": _i(-2, 0), "v0": _i(0), "v1": _i(1), "v2": _i(2),
     "v4": _i(4), "v10": _i(10), "v50": _i(50), "flat": _i(-1), "zero": np.float32(0), "iou": np.float32(0.5), "far": _i(2**40),
+    "places": _i(1, -1, 2, 2), "scale": np.float32(8), "ends": np.array([[-1, 3], [-2, -1]]),
+    "image": np.random.default_rng(1).random((1, 3, 6, 5), np.float32),
     "none": np.float32([]), "empty": _i(), "five": _i(5),
 }  # fmt: skip
 # Rows whose score is above 0, none or all of them for some inputs.
@@ -57,6 +59,16 @@ MIXED = {
     "lists of one mask, looked through twice": "c = Greater(s, zero) n1 = NonZero(c) a1 = Squeeze(n1, v0) n2 = NonZero(c) a2 = Squeeze(n2, v0) r = Gather<axis=0>(x, a1) q = Gather<axis=0>(s, a2) u = Unsqueeze(q, v1) y = Add(r, u)",
     "filled up to a fixed number": ROWS + f"{COUNT} e = Sub(v50, sh) p = Concat<axis=0>(v2, e) y = Pad(rs, p, iou)",
     "rows, filled up and cut off": ROWS + f"{COUNT} e = Sub(v10, sh) d = Mul(e, v4) p = Concat<axis=0>(v0, d) f = Reshape(r, flat) y = Pad(f, p)",
+    "by tuples of one number": ROWS + "d = Greater(rs, iou) n2 = NonZero(d) a2 = Squeeze(n2, v0) ix = Unsqueeze(a2, v1) y = GatherND(r, ix)",
+    "by pairs of numbers": ROWS + "d = Greater(r, zero) n2 = NonZero(d) ix = Transpose(n2) y = GatherND(r, ix)",
+    "a column of the other axis first": ROWS + "c4 = Transpose(r) d = Greater(c4, zero) n2 = NonZero(d) ix = Transpose(n2) y = GatherND(c4, ix)",
+    "a row set": ROWS + "u = Unsqueeze(r, v0) z = Mul(u, zero) us = Shape(u) ix = Expand(v0, us) y = ScatterElements<axis=0>(z, ix, u)",
+    "samples": ROWS + "g4 = Reshape(r, places) g = Div(g4, scale) y = GridSample(image, g)",
+    "products of matrices": ROWS + "c4 = Transpose(r) y = MatMul(c4, r)",
+    "products of vectors": ROWS + "y = MatMul(rs, r)",
+    "products of transposed matrices": ROWS + "y = Gemm<transA=1>(r, r)",
+    "running sums": ROWS + "y = CumSum(r, v0)",
+    "running sums from the end": ROWS + "y = CumSum<exclusive=1, reverse=1>(rs, v0)",
     "twice as many": ROWS + f"{COUNT} p = Concat<axis=0>(v0, sh) y = Pad(rs, p)",
     "their number and more": ROWS + f"{COUNT} e = Add(sh, v2) y = Mul(e, e)",
 }  # fmt: skip
@@ -68,6 +80,8 @@ OF_SOME = {
     "the smallest": ROWS + "y = ReduceMin(r)",
     "the place of the largest": ROWS + "y = ArgMax<axis=0>(r)",
     "the place of the smallest": ROWS + "y = ArgMin<axis=0, keepdims=0>(rs)",
+    "the last one by a tuple": ROWS + "ix = Unsqueeze(m1, v0) y = GatherND(r, ix)",
+    "two elements from the end": ROWS + "y = GatherND(r, ends)",
     "the last one": ROWS + "y = Gather<axis=0>(r, m1)",
     "the last but one and the first": ROWS + "y = Gather<axis=0>(r, m2)",
     "boxes of classes apart": ROWS + "mx = ReduceMax<keepdims=0>(r) o = Mul(rs, mx) ou = Unsqueeze(o, v1) q = Add(r, ou) b1 = Unsqueeze(q, v0) s0 = Unsqueeze(rs, v0) s1 = Unsqueeze(s0, v0) kept = NonMaxSuppression(b1, s1, v10, iou) y = Gather<axis=1>(kept, v2)",
@@ -86,7 +100,7 @@ IFS = {
 
 
 def model(body):
-    built = text_model(body, INPUTS, "float y", 13, WEIGHTS)
+    built = text_model(body, INPUTS, "float y", 16, WEIGHTS)
     del built.graph.output[:]
     built.graph.output.append(onnx.ValueInfoProto(name="y"))
     return built
@@ -132,7 +146,7 @@ def test_checked_code_gives_the_same():
 
 REFUSED = {
     "mixes": {
-        "products of matrices": ROWS + "c4 = Transpose(r) y = MatMul(c4, r)",
+        "the largest of neighbours": ROWS + "c4 = Transpose(r) u = Unsqueeze(c4, v0) y = MaxPool<kernel_shape=[3]>(u)",
     },
 }  # fmt: skip
 

@@ -24,6 +24,7 @@ from saccade.opdefs import (
     CumSum,
     Gather,
     GatherNd,
+    GridSample,
     GroupNorm,
     LayerNorm,
     LpNormalize,
@@ -39,6 +40,7 @@ from saccade.opdefs import (
     Resize,
     RoiAlign,
     RoiPool,
+    ScatterRows,
     Softmax,
     TopK,
     Unique,
@@ -191,6 +193,22 @@ def _regions(case: _Case) -> str | None:
     return case.meet([boxes[:1], *images])
 
 
+def _sampled(case: _Case) -> str | None:
+    x, grid = case.inputs
+    # Each place of the grid is sampled for itself; its coordinates belong together.
+    if case.open((*x[1:], grid[-1])):
+        return _MIXES
+    return case.meet([x[:1], grid[:1]])
+
+
+def _scattered(case: _Case) -> str | None:
+    data, indices, updates = case.inputs
+    # Columns are apart; which rows there are and which of them are written has to be true.
+    if case.open((data[0], *indices)):
+        return _MIXES
+    return case.meet([data[1:], updates[1:]])
+
+
 def _move(case: _Case) -> str | None:
     """An open axis, or the outermost part of one, stays the outermost part of an axis."""
     assert isinstance(case.op, Move)
@@ -221,6 +239,7 @@ _RULES: dict[type[Op], Callable[[_Case], str | None]] = {
     CumSum: _along,
     Gather: _gather,
     GatherNd: _gather_nd,
+    GridSample: _sampled,
     GroupNorm: _images,
     LayerNorm: _along,
     LpNormalize: _along,
@@ -236,6 +255,7 @@ _RULES: dict[type[Op], Callable[[_Case], str | None]] = {
     Resize: _images,
     RoiAlign: _regions,
     RoiPool: _regions,
+    ScatterRows: _scattered,
     Softmax: _along,
     TopK: _top_k,
     Unique: _closed,

@@ -15,7 +15,7 @@ from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, non_negative
 from saccade.ir import Array, Dim, DType, Value
 from saccade.ir.dim import add, ceildiv, minimum, sub
-from saccade.opdefs import Gather, GatherNd
+from saccade.opdefs import Concat, Gather, GatherNd
 
 __all__ = ["import_gather", "import_gather_nd", "import_slice"]
 
@@ -203,4 +203,24 @@ def import_gather_nd(call: OnnxNode) -> Sequence[Operand]:
             np.moveaxis(known, -1, 0), data.shape[max(batch, 0) :], strict=False
         ):
             _check_indices(call, column, size)
+    for axis in range(max(batch, 0), min(batch + indices.shape[-1], data.rank)):
+        if is_open(call, data.shape[axis]):
+            indices = _column_from_the_end(call, indices, axis - batch, data.shape[axis])
+            data = close(call, data, axis)
     return [call.emit(GatherNd(batch), data, indices)]
+
+
+def _column_from_the_end(call: OnnxNode, tuples: Value, column: int, size: Dim) -> Value:
+    """Tuples of indices of which one counts from the front of an axis that is open."""
+    last, length = tuples.rank - 1, tuples.shape[-1]
+    assert isinstance(length, int)
+    if length == 1:
+        return from_the_end(call, tuples, size)
+    cuts = ((0, column), (column, 1), (column + 1, length - column - 1))
+    parts = [
+        move(call, tuples, slice_map(tuples.shape, {last: (start, count, 1)}))
+        for start, count in cuts
+    ]
+    parts[1] = from_the_end(call, parts[1], size)
+    there = [part for part, (_, count) in zip(parts, cuts, strict=True) if count]
+    return call.emit(Concat(axis=last), *there)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.open_axes import close
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Value
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
@@ -38,7 +39,7 @@ def multiplied(call: OnnxNode, a: Value, b: Value, op: MatMul | None = None) -> 
         a = reshaped(call, a, (1, a.shape[0]))
     if column:
         b = reshaped(call, b, (b.shape[0], 1))
-    y = call.emit(op, a, b)
+    y = call.emit(op, *_closed(call, op, a, b))
     shape = list(y.shape)
     if column:
         del shape[-1]
@@ -46,6 +47,12 @@ def multiplied(call: OnnxNode, a: Value, b: Value, op: MatMul | None = None) -> 
         # The column's axis is gone already.
         del shape[-2 if not column else -1]
     return reshaped(call, y, shape)
+
+
+def _closed(call: OnnxNode, op: MatMul, a: Value, b: Value) -> tuple[Value, Value]:
+    """Operands whose summed axis ends in zeros where its size depends on data."""
+    summed = a.rank - (2 if op.transpose_a else 1), b.rank - (1 if op.transpose_b else 2)
+    return close(call, a, summed[0], 0), close(call, b, summed[1], 0)
 
 
 def import_gemm(call: OnnxNode) -> Sequence[Operand]:
@@ -65,7 +72,7 @@ def import_gemm(call: OnnxNode) -> Sequence[Operand]:
         transpose_b=call.flag("transB"),
         epilogue=epilogue,
     )
-    return [call.emit(op, *operands)]
+    return [call.emit(op, *_closed(call, op, a, b), *operands[2:])]
 
 
 def _scaled(beta: float) -> Expr:

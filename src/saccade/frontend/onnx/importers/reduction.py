@@ -8,7 +8,7 @@ from functools import partial
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import EXACT_SHORT, cast_to, pointwise
 from saccade.frontend.onnx.moves import reshaped
-from saccade.frontend.onnx.open_axes import close, highest, is_open, lowest
+from saccade.frontend.onnx.open_axes import close, highest, is_open, lowest, reopened
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import DType, Expr, Value
 from saccade.ir.dim import product
@@ -170,10 +170,12 @@ def _running(call: OnnxNode, *, product: bool) -> Value:
     axes = call.integers_of(1, "the axis of a running sum")
     if len(axes) != 1:
         raise call.broken(f"axis {list(axes)}")
+    axis = call.axis(axes[0], x.rank)
     op = CumSum(
-        axis=call.axis(axes[0], x.rank),
+        axis=axis,
         exclusive=call.flag("exclusive"),
         reverse=call.flag("reverse"),
         product=product,
     )
-    return call.emit(op, x)
+    size = x.shape[axis]
+    return reopened(call, call.emit(op, close(call, x, axis, 1 if product else 0)), axis, size)

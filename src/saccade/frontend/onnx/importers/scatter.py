@@ -48,6 +48,8 @@ def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
     source = call.build.spread.get(where)
     rest = tuple(d for a, d in enumerate(data.shape) if a != axis)
     # Indices that are alike along all other axes name whole rows.
+    if source is not None and product(source.shape) == 1 and where.shape[0] == 1:
+        source = reshaped(call, source, (1,) * data.rank)
     alike = source is not None and source.shape == (where.shape[0], *(1,) * len(rest))
     if source is not None and alike and axis == 0 and updates.shape[1:] == rest:
         indices = reshaped(call, source, source.shape[:1])
