@@ -28,7 +28,7 @@ from saccade.options import parse_bytes
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
 X = image(1, 3, 9, 9)
-OTHER = image(1, 3, 9, 11)
+OTHER = image(1, 3, 11, 9)
 SUMS = image(2, 4), image(2, 4), np.array([1, -2, 3])
 
 

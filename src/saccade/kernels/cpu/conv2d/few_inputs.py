@@ -321,8 +321,13 @@ def _launch(call: CpuCall, spec: EpilogueSpec, tile: _TileChoice) -> tuple[Launc
     )  # fmt: skip
     bands = band_integers(op, x, w.shape[2], spec.shape, tile.band)
     integers = {**bands, "blocks": blocks, "pitch": pitch, **spec.integers()}
-    pack = "pack_pairs_of_taps" if config.pairs else "pack_conv_weights"
-    packing = Packing(pack, (1, spec.order, width), (1,), 4 * blocks * _steps(call) * width)
+    size = 4 * blocks * _steps(call) * width
+    packing = (
+        Packing("pack_pairs_of_taps", (1, spec.order, width), (1,), size)
+        if config.pairs
+        # The very packing of the direct kernel, so that both read one copy.
+        else Packing("pack_conv_weights", (1, spec.order, width, False), (1,), size)
+    )
     band = Scratch((2 if config.pairs else 4) * lines * pitch * w.shape[1])
     operands = {"x": In(0), "w": Packed(packing), "band": band, **spec.pointers()}
     return (Launch(config, operands, integers, images * -(-rows // tile.band)),)

@@ -48,9 +48,7 @@ def _reorder(array: Array, order: str) -> Array:
     return result
 
 
-def pack_conv_weights(
-    weights: Array, groups: int, order: str, width: int, pairs: bool = False
-) -> Array:
+def pack_conv_weights(weights: Array, groups: int, order: str, width: int, pairs: bool) -> Array:
     """Weights [K, C/groups, R, S] as [groups, blocks, R, S, C/groups, width], zero-padded.
 
     In pairs, bfloat16 and [groups, blocks, R, S, ⌈C/groups/2⌉, width, 2].
@@ -78,7 +76,7 @@ def pack_parts_of_channels(
 
 
 def conv_panels(
-    shape: Sequence[int], groups: int, order: str, width: int, pairs: bool = False
+    shape: Sequence[int], groups: int, order: str, width: int, pairs: bool
 ) -> tuple[Panels, ...]:
     """`pack_conv_weights` of weights of this shape."""
     return parts_of_channels_panels(shape, groups, 1, order, width, pairs)
@@ -105,7 +103,7 @@ def _starts(firsts: Array, order: str, filters: int, apart: int) -> Array:
 
 def pack_pairs_of_taps(weights: Array, groups: int, order: str, width: int) -> Array:
     """Weights [K, C/groups, R, S] as [groups, blocks, R, ⌈S/2⌉, C/groups, width, 2] in bfloat16."""
-    taps = pack_conv_weights(weights, groups, order, width).swapaxes(-2, -3)
+    taps = pack_conv_weights(weights, groups, order, width, False).swapaxes(-2, -3)
     return np.ascontiguousarray(pair_up(taps).swapaxes(-3, -4))
 
 
