@@ -24,8 +24,8 @@ from saccade.plan.types import Constant
 from saccade.processes import Processes
 
 WORK = {
-    "conv": ("pack_conv_weights", (1, "natural", 64), (200, 300, 3, 3)),
-    "large": ("pack_conv_weights", (1, "natural", 64), (1024, 1100, 1, 1)),
+    "conv": ("pack_conv_weights", (1, "natural", 64, False), (200, 300, 3, 3)),
+    "large": ("pack_conv_weights", (1, "natural", 64, False), (1024, 1100, 1, 1)),
     "panels": ("pack_winograd", (4, 32, "natural", False, 1), (70, 128, 3, 3)),
     "frequencies": ("pack_winograd", (6, 16, "natural", True, 1), (250, 64, 3, 3)),
     "columns": ("pack_matrix", (False, 64), (300, 1000)),
@@ -186,7 +186,7 @@ def test_little_to_pack_compiles_no_packer(tmp_path, monkeypatch):
     processes = Processes()
     shape = (64, 64, 3, 3)
     panels = packing.packing.panels_of(
-        "pack_conv_weights", (1, "natural", 32), [np.zeros(shape, np.float32)]
+        "pack_conv_weights", (1, "natural", 32, False), [np.zeros(shape, np.float32)]
     )
     assert found.prepare(panels, processes) == []
     assert not found.ready(panels[0])

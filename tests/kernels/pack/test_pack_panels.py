@@ -33,16 +33,16 @@ GUARD = 0xA5
 
 SUBPIXEL = "subpixel:CRD:2:16"
 CASES = [
-    ("pack_conv_weights", (1, "natural", 64), (128, 32, 1, 1)),
-    ("pack_conv_weights", (1, "natural", 32), (37, 13, 1, 1)),
-    ("pack_conv_weights", (1, "natural", 32), (64, 96, 3, 3)),
-    ("pack_conv_weights", (1, "natural", 48), (50, 7, 3, 2)),
-    ("pack_conv_weights", (1, "natural", 128), (130, 3, 7, 7)),
-    ("pack_conv_weights", (1, "natural", 16), (1, 1, 1, 1)),
-    ("pack_conv_weights", (1, "natural", 24), (25, 400, 1, 1)),
-    ("pack_conv_weights", (3, "natural", 16), (60, 5, 3, 3)),
+    ("pack_conv_weights", (1, "natural", 64, False), (128, 32, 1, 1)),
+    ("pack_conv_weights", (1, "natural", 32, False), (37, 13, 1, 1)),
+    ("pack_conv_weights", (1, "natural", 32, False), (64, 96, 3, 3)),
+    ("pack_conv_weights", (1, "natural", 48, False), (50, 7, 3, 2)),
+    ("pack_conv_weights", (1, "natural", 128, False), (130, 3, 7, 7)),
+    ("pack_conv_weights", (1, "natural", 16, False), (1, 1, 1, 1)),
+    ("pack_conv_weights", (1, "natural", 24, False), (25, 400, 1, 1)),
+    ("pack_conv_weights", (3, "natural", 16, False), (60, 5, 3, 3)),
     ("pack_conv_weights", (1, SUBPIXEL, 32), (12, 5, 3, 3)),
-    ("pack_conv_weights", (2, "rows:DCR:2", 16), (24, 5, 1, 3)),
+    ("pack_conv_weights", (2, "rows:DCR:2", 16, False), (24, 5, 1, 3)),
     ("pack_conv_weights", (1, "natural", 32, True), (64, 33, 3, 3)),
     ("pack_conv_weights", (1, "natural", 64, True), (70, 1, 1, 1)),
     ("pack_conv_weights", (2, "natural", 16, True), (20, 300, 1, 1)),
@@ -170,8 +170,12 @@ def test_infinities_and_nans_arrive(packers):
 @pytest.mark.parametrize(
     ("function", "parameters", "source"),
     [
-        ("pack_conv_weights", (1, "natural", 32), np.ones((8, 8, 1, 1), DType.BF16.numpy)),
-        ("pack_conv_weights", (1, "natural", 32), np.ones((8, 8, 3, 3), np.float32).swapaxes(2, 3)),
+        ("pack_conv_weights", (1, "natural", 32, False), np.ones((8, 8, 1, 1), DType.BF16.numpy)),
+        (
+            "pack_conv_weights",
+            (1, "natural", 32, False),
+            np.ones((8, 8, 3, 3), np.float32).swapaxes(2, 3),
+        ),
         ("pack_conv_weights", (1, "natural", 8, True), np.ones((8, 8, 1, 1), np.float32)),
         ("pack_gates", (32, "bfloat16"), np.ones((64, 8, 1, 1), np.float32)),
         ("pack_matrix", (True, 32), np.ones((0, 8), np.float32)),
@@ -221,7 +225,7 @@ def test_mistakes_are_caught(packers, mistake):
 @pytest.mark.parametrize(
     ("function", "parameters", "shape"),
     [
-        ("pack_conv_weights", (1, "natural", 32), (64, 8, 1, 1)),
+        ("pack_conv_weights", (1, "natural", 32, False), (64, 8, 1, 1)),
         ("pack_matrix", (False, 64), (77, 128)),
         ("pack_transposed", (1, (0, 0), (1, 1), "natural", 32), (3, 32, 2, 2)),
     ],
