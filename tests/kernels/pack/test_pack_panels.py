@@ -41,7 +41,7 @@ CASES = [
     ("pack_conv_weights", (1, "natural", 16, False), (1, 1, 1, 1)),
     ("pack_conv_weights", (1, "natural", 24, False), (25, 400, 1, 1)),
     ("pack_conv_weights", (3, "natural", 16, False), (60, 5, 3, 3)),
-    ("pack_conv_weights", (1, SUBPIXEL, 32), (12, 5, 3, 3)),
+    ("pack_conv_weights", (1, SUBPIXEL, 32, False), (12, 5, 3, 3)),
     ("pack_conv_weights", (2, "rows:DCR:2", 16, False), (24, 5, 1, 3)),
     ("pack_conv_weights", (1, "natural", 32, True), (64, 33, 3, 3)),
     ("pack_conv_weights", (1, "natural", 64, True), (70, 1, 1, 1)),
