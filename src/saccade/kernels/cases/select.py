@@ -87,6 +87,9 @@ CASES = (
     _packed("lists", (3, 5, 1), (2, 5, 0)),
     _packed("too-long", (3, 5), (9, -1)),
     _packed("one-list", (4000,), (17,)),
+    _packed(
+        "many-lists", tuple(7 * i % 13 for i in range(90)), tuple(5 * i % 11 for i in range(90))
+    ),
 )
 SCATTERS = (
     _scatter("scatter", 7, 5, (3, 0, 3, -1)),

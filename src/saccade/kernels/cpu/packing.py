@@ -34,6 +34,7 @@ from saccade.kernels.cpu.pack.panels_config import Panels
 from saccade.kernels.cpu.recurrent.pack_recurrent import pack_recurrent
 from saccade.kernels.cpu.resize.pack_axes import axis_indices, axis_weights
 from saccade.kernels.cpu.resize.pack_resample import resample_spans, resample_weights
+from saccade.kernels.cpu.select.pack_lists import list_rooms
 
 __all__ = ["FUNCTIONS", "PANELS", "panels_of"]
 
@@ -41,6 +42,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         "axis_indices": axis_indices,
         "axis_weights": axis_weights,
+        "list_rooms": list_rooms,
         "one_element": one_element,
         "pack_channels": pack_channels,
         "pack_conv_weights": pack_conv_weights,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.kernels.base import In, Launch, Operand, Out
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.refusals import refuse_gaps
@@ -13,47 +13,46 @@ from saccade.opdefs.packed import PackedPlaces
 
 __all__ = ["PACKED", "PackedConfig"]
 
-_MOST = 256  # lists, whose room is a word of the launch each
-
 
 @dataclass(frozen=True)
 class PackedConfig:
-    """What the code depends on.
-
-    Attributes:
-        lists: How many there are.
-    """
-
-    lists: int
+    """The code depends on nothing."""
 
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
-    if not 1 <= len(call.op.room) <= _MOST:
-        return f"not 1 to {_MOST} lists"
+    if not call.op.room:
+        return "no lists"
     return refuse_gaps((*call.inputs, *call.outputs))
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
-    config = PackedConfig(len(call.op.room))
-    operands: dict[str, Operand] = {"sizes": In(0), "places": Out(0), "total": Out(1)}
-    integers = {"rows": call.outputs[0].shape[0], "room": call.op.room}
-    return (Launch(config, operands, integers, 1),)
+    lists = len(call.op.room)
+    room = Packed(Packing("list_rooms", call.op.room, (), 8 * lists))
+    operands: dict[str, Operand] = {
+        "sizes": In(0), "room": room, "places": Out(0), "total": Out(1)
+    }  # fmt: skip
+    integers = {"rows": call.outputs[0].shape[0], "lists": lists}
+    return (Launch(PackedConfig(), operands, integers, 1),)
 
 
 def emit(k: KernelBuilder, config: PackedConfig) -> None:
-    """The code of one configuration."""
-    sizes, places, total = (k.pointer(n, "int64") for n in ("sizes", "places", "total"))
-    rows, room = k.integer("rows"), k.array("room", config.lists)
+    """The code, for any lists."""
+    del config
+    sizes, room, places, total = (
+        k.pointer(n, "int64") for n in ("sizes", "room", "places", "total")
+    )
+    rows, lists = k.integer("rows"), k.integer("lists")
     with k.chunks(k.int(1)):
-        at, start = k.var(0), k.int(0)
-        for number, space in enumerate(room):
+        at, start = k.var(0), k.var(0)
+        with k.range(0, lists) as number:
+            space = room.load_int(number)
             size = k.maximum_int(k.minimum_int(sizes.load_int(number), space), 0)
             with k.range(0, size) as i:
-                places.store_int(start + i, at.get() + i)
+                places.store_int(start.get() + i, at.get() + i)
             at.set(at.get() + size)
-            start = start + space
+            start.set(start.get() + space)
         with k.range(at.get(), rows) as i:
             places.store_int(0, i)
         total.store_int(at.get())
