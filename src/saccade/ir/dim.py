@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -34,6 +34,7 @@ __all__ = [
     "neg",
     "product",
     "sub",
+    "substituted",
     "symbol",
     "symbols_of",
     "total",
@@ -344,6 +345,29 @@ def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
     for atom, coefficient in dim.terms:
         total += coefficient * _evaluate_atom(atom, sizes)
     return total
+
+
+def substituted(dim: Dim, known: Mapping[str, Dim]) -> Dim:
+    """The dim with other dims in place of some of its symbols."""
+    if isinstance(dim, int):
+        return dim
+    return total(
+        (dim.constant, *(mul(_substituted(atom, known), times) for atom, times in dim.terms))
+    )
+
+
+def _substituted(atom: Symbol | Term, known: Mapping[str, Dim]) -> Dim:
+    if isinstance(atom, Symbol):
+        found = known.get(atom.name)
+        return symbol(atom.name) if found is None else found
+    left, right = substituted(atom.left, known), substituted(atom.right, known)
+    return _OPERATORS[atom.op](left, right)
+
+
+_OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "mul": mul, "floordiv": floordiv, "truncdiv": truncdiv, "mod": mod,
+    "min": minimum, "max": maximum,
+}  # fmt: skip
 
 
 def _evaluate_atom(atom: Symbol | Term, sizes: Mapping[str, int]) -> int:

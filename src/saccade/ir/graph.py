@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saccade.errors import printable
 from saccade.ir.counts import Count
 from saccade.ir.dim import Dim, evaluate
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType
+
+if TYPE_CHECKING:
+    from saccade.ir.computed import ComputedSize
 
 __all__ = ["Graph", "Node", "Value"]
 
@@ -82,6 +85,7 @@ class Graph:
         remarks: What passes have to say to whoever reads a plan.
         counts: Symbols whose sizes steps find out. The last outputs, as many, are these sizes
             (int64, one element each): not the file's and not the caller's.
+        computed: Symbols whose sizes follow from those of the inputs, each from those before it.
         held: Types of the inputs and outputs, by name, that no memory holds: what stands for them
             are handles (`saccade.held`).
         derived: Of `ir.derived`: what functions found out about it, by function and arguments.
@@ -95,6 +99,7 @@ class Graph:
     name: str = ""
     remarks: tuple[str, ...] = ()
     counts: tuple[Count, ...] = ()
+    computed: tuple[ComputedSize, ...] = ()
     held: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     derived: dict[object, dict[Any, Any]] = field(default_factory=dict, init=False, repr=False)
 
@@ -105,8 +110,11 @@ class Graph:
         return self.outputs[: len(self.outputs) - len(self.counts)]
 
     def with_bounds(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes of the inputs' symbols, and those that are planned for where steps find out."""
-        return {**sizes, **{c.symbol: evaluate(c.bound, sizes) for c in self.counts}}
+        """Sizes of the inputs' symbols, of what is computed from them, and bounds of the rest."""
+        known = dict(sizes)
+        for one in self.computed:
+            known[one.symbol] = one.value(known)
+        return {**known, **{c.symbol: evaluate(c.bound, known) for c in self.counts}}
 
     def values(self) -> Iterator[Value]:
         """Inputs, constants and results, each once."""

@@ -42,6 +42,8 @@ def _lines(graph: Graph) -> Iterator[str]:
     names = graph.output_names or tuple(value.name for value in graph.outputs)
     for name, value in zip(names, graph.outputs, strict=True):
         yield f"  output {printable(name)} = {_name(value)}"
+    for one in graph.computed:
+        yield f"  computed: {one.symbol}, in {len(one.body.nodes)} steps"
     for count in graph.counts:
         yield f"  found while running: {count.symbol} <= {count.bound}"
 

@@ -21,6 +21,7 @@ from saccade.errors import CacheError
 from saccade.graphfile import MALFORMED, Seal, aligned, checksum, digest, open_graph, prefix, sound
 from saccade.ir import expr
 from saccade.ir.body import Body, BodyNode
+from saccade.ir.computed import ComputedSize, KnownArray
 from saccade.ir.counts import Count
 from saccade.ir.dim import Affine, Dim
 from saccade.ir.dtype import DType
@@ -123,6 +124,7 @@ def _header(
         "constants": constants,
         "remarks": graph.remarks,
         "counts": [[count.symbol, _dim(count.bound)] for count in graph.counts],
+        "computed": [_encode(one) for one in graph.computed],
         "held": dict(graph.held),
         "bytes": end,
     }
@@ -190,6 +192,7 @@ def _graph(header: dict[str, Any], blobs: Array, where: str) -> Graph:
         name=header["name"],
         remarks=tuple(header["remarks"]),
         counts=tuple(Count(symbol, _read_dim(bound)) for symbol, bound in header["counts"]),
+        computed=tuple(_decode(one, ComputedSize, {}) for one in header["computed"]),
         held=MappingProxyType(header["held"]),
     )
 
@@ -263,7 +266,8 @@ def _decode(value: Any, owner: type[Any], own: Mapping[str, type[Op]]) -> Any:  
 
 
 _OF_THE_IR: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Body, BodyNode, Count, Factor, IndexMap, TensorType)
+    kind.__name__: kind
+    for kind in (Body, BodyNode, ComputedSize, Count, Factor, IndexMap, KnownArray, TensorType)
 }
 
 

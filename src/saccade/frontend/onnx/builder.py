@@ -16,7 +16,7 @@ from saccade.frontend.onnx.extents import ONE, UP_TO, last_of, more, repeated, t
 from saccade.frontend.onnx.held_types import spelled
 from saccade.frontend.onnx.result_types import is_cast, refuse_narrow, result_types
 from saccade.frontend.onnx.rows import refuse_mixing
-from saccade.frontend.onnx.symbolic import Element, Quotient, Symbolic, check_size
+from saccade.frontend.onnx.symbolic import Element, Quotient, Symbolic, check_size, most_of
 from saccade.ir import Array, BodyOp, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import Affine, symbol, symbols_of
 from saccade.ir.dim_expr import size_expr
@@ -28,6 +28,8 @@ from saccade.opdefs.bounds import too_long, too_many
 
 if TYPE_CHECKING:
     import onnx
+
+    from saccade.ir.computed import ComputedSize
 
 __all__ = ["Builder"]
 
@@ -64,6 +66,7 @@ class Builder:
         inputs: Of the model.
         measured: By a value and a place in it, the size that stands there.
         sizes: What holds those that were computed, int64 [1].
+        computed: Symbols whose sizes follow from those of the inputs.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -83,6 +86,7 @@ class Builder:
         self.makers, self.inputs = dict[Value, Node](), set[Value]()
         self.measured: dict[tuple[Value, int], Dim] = {}
         self.sizes: dict[Dim, Value] = {}
+        self.computed: list[ComputedSize] = []
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self._casts: dict[Value, Value] = {}
@@ -119,7 +123,9 @@ class Builder:
             value: Where the step leaves it, int64 [1].
         """
         (name,) = symbols_of(size)
-        self.counts[name] = Count(name, bound), value
+        # A number where there is one: what mixes such an axis has to know how long it is.
+        most = most_of(bound)
+        self.counts[name] = Count(name, bound if most is None else most), value
 
     def value(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """A new value under a free name.
@@ -333,6 +339,7 @@ class Builder:
             output_names=(*names, *(count.symbol for count in whole.counts)),
             name=title,
             remarks=tuple(self.remarks),
+            computed=tuple(self.computed),
             held=MappingProxyType(self._held_by_name(inputs, outputs, names)),
         )
 

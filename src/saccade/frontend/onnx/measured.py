@@ -19,15 +19,19 @@ from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import whole_dims
-from saccade.ir import Dim, DType, Value
-from saccade.ir.dim import product, symbol
+from saccade.ir import BodyOp, Dim, DType, Value
+from saccade.ir.computed import computed_size
+from saccade.ir.counts import depends
+from saccade.ir.dim import product, symbol, symbols_of
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
 
-__all__ = ["fitted", "measured", "rearranged", "sliced"]
+__all__ = ["fitted", "measured", "rearranged", "sliced", "told"]
 
 _MOST = 8
 """Sizes of one tensor, which has no more axes."""
+_STEPS = 256
+"""Values between sizes of inputs and one that is computed from them."""
 _INTEGERS = (DType.I32, DType.I64)
 
 
@@ -48,6 +52,20 @@ def measured(call: OnnxNode, index: int, what: str) -> tuple[Dim, ...]:
     return tuple(_element(call, x, place, what) for place in range(length))
 
 
+def told(call: OnnxNode, index: int, what: str) -> tuple[Dim, ...]:
+    """The elements of an integer operand as dims, new symbols for those that sizes decide.
+
+    Raises:
+        Refusal: If they depend on data.
+    """
+    if call.content(index) is None:
+        x = call.value(index)
+        length = x.shape[0] if x.rank == 1 and x.dtype in _INTEGERS else None
+        if isinstance(length, int) and length <= 2 * _MOST and _of_sizes(call.build, x):
+            return tuple(_element(call, x, place, what) for place in range(length))
+    return call.dims(index, what)
+
+
 def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     """One number of a short list."""
     build = call.build
@@ -58,6 +76,8 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     size = _size_of(build, source)
     if size is not None:
         return size
+    if (source, place) not in build.measured and _of_sizes(build, source):
+        build.measured[source, place] = _computed(call, source, place)
     if (source, place) not in build.measured:
         high = interval_of(build, source)[1]
         if high > build.limits.elements or _is_given(build, source):
@@ -69,6 +89,44 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
         build.measured[source, place] = rows = build.symbol("measured")
         build.counted(rows, bound, count)
     return build.measured[source, place]
+
+
+def _of_sizes(build: Builder, value: Value) -> bool:
+    """Whether a value follows from sizes of inputs alone, by a few steps on short tensors."""
+    left, seen = [value], set[Value]()
+    while left:
+        x = left.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        length = product(x.shape)
+        maker = build.makers.get(x)
+        if x in build.constants:
+            if not isinstance(length, int) or length > 2 * _MOST:
+                return False
+        elif (
+            maker is None
+            or isinstance(maker.op, BodyOp)
+            or len(seen) > _STEPS
+            or any(depends(dim, build.counts) for dim in x.shape)
+        ):
+            return False
+        else:
+            left += maker.inputs
+    return True
+
+
+def _computed(call: OnnxNode, x: Value, place: int) -> Dim:
+    """A new symbol for an element that sizes of inputs decide."""
+    build = call.build
+    size = build.symbol("computed")
+    (name,) = symbols_of(size)
+    build.computed.append(computed_size(name, build.part(build.nodes, {}, [x]), place))
+    one = _at(call, x, place)
+    build.sizes[size] = (
+        one if one.dtype is DType.I64 else call.emit(Pointwise(IDENTITY, DType.I64), one)
+    )
+    return size
 
 
 def _size_of(build: Builder, value: Value) -> Dim | None:

@@ -14,13 +14,15 @@ from functools import partial
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode
+from saccade.frontend.onnx.extents import ONE, UP_TO, repeated
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import most_of
 from saccade.ir import Dim, DType, Value
 from saccade.ir.counts import depends
-from saccade.ir.dim import evaluate
+from saccade.ir.dim import sub, substituted
 from saccade.ir.expr import apply, arg, const
-from saccade.opdefs import Concat, Gather, Move, PackedPlaces, Pointwise
+from saccade.opdefs import Concat, Gather, Move, PackedPlaces, Pad, Pointwise
 
 __all__ = [
     "close",
@@ -42,17 +44,21 @@ def is_open(call: OnnxNode, *sizes: Dim) -> bool:
 
 
 def room_of(call: OnnxNode, size: Dim) -> int:
-    """What a size never exceeds.
+    """What a size never exceeds, as a number.
 
     Raises:
         Refusal: If that depends on the sizes of the inputs.
     """
+    room = _room(call, size)
+    if not isinstance(room, int):
+        raise Refusal("mixes elements along an axis whose size depends on data")
+    return room
+
+
+def _room(call: OnnxNode, size: Dim) -> Dim:
+    """How long an axis of a size is planned to be."""
     bounds = {name: count.bound for name, (count, _) in call.build.counts.items()}
-    known = {name: bound for name, bound in bounds.items() if isinstance(bound, int)}
-    try:
-        return size if isinstance(size, int) else evaluate(size, known)
-    except KeyError:
-        raise Refusal("mixes elements along an axis whose size depends on data") from None
+    return substituted(size, bounds)
 
 
 def lowest(dtype: DType) -> float:
@@ -81,13 +87,15 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
     size = x.shape[axis]
     if not is_open(call, size):
         return x
-    room = room_of(call, size)
+    room = _room(call, size)
     emit = partial(call.build.emit, name=call.name, closing=True)
+    # Of two sizes that are no numbers nobody could tell which one is the longer.
+    if fill is None or not isinstance(room, int):
+        (x,) = emit(Move(slice_map(x.shape, {axis: (0, room, 1)})), [x])
     if fill is None:
-        (wide,) = emit(Move(slice_map(x.shape, {axis: (0, room, 1)})), [x])
-        return wide
+        return x
     shape = tuple(room if a == axis else 1 for a in range(x.rank))
-    places = call.build.constant(np.arange(room, dtype=np.int64).reshape(shape), "places")
+    places = reshaped(call, _places(call, room), shape)
     true = reshaped(call, call.build.sized(size, call.name), (1,) * x.rank)
     there = call.emit(Pointwise(apply("less", arg(0), arg(1)), DType.BOOL), places, true)
     chosen = apply("where", arg(1), arg(0), const(fill))
@@ -98,6 +106,14 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
             chosen = apply("or", arg(0), apply("not", arg(1)))
     (wide,) = emit(Pointwise(chosen, x.dtype), [x, there])
     return wide
+
+
+def _places(call: OnnxNode, room: Dim) -> Value:
+    """0, 1, 2 and so on, [room]."""
+    if isinstance(room, int):
+        return call.build.constant(np.arange(room, dtype=np.int64), "places")
+    (ones,) = call.build.emit(repeated(room), [call.build.constant(ONE, "one")], call.name)
+    return call.build.emit(UP_TO, [ones], call.name)[0]
 
 
 def close_all(call: OnnxNode, x: Value, fill: float) -> Value:
@@ -133,8 +149,25 @@ def from_the_end(call: OnnxNode, indices: Value, size: Dim) -> Value:
 def concatenated(call: OnnxNode, parts: Sequence[Value], axis: int) -> Value:
     """Values side by side along an axis that is open in some of them."""
     sizes = tuple(part.shape[axis] for part in parts)
-    whole = call.emit(Concat(axis=axis), *(close(call, part, axis) for part in parts))
+    whole = call.emit(Concat(axis=axis), *(_widest(call, part, axis) for part in parts))
     return call.emit(Gather(axis=axis), whole, _packed(call, sizes))
+
+
+def _widest(call: OnnxNode, x: Value, axis: int) -> Value:
+    """The value closed, and as long as it could be for any sizes of the inputs."""
+    wide = close(call, x, axis)
+    room = wide.shape[axis]
+    if isinstance(room, int):
+        return wide
+    behind = sub(_most(room), room)
+    return call.emit(Pad(tuple((0, behind if a == axis else 0) for a in range(x.rank))), wide)
+
+
+def _most(room: Dim) -> int:
+    most = most_of(room)
+    if most is None:
+        raise Refusal("mixes elements along an axis whose size depends on data")
+    return most
 
 
 def _packed(call: OnnxNode, sizes: tuple[Dim, ...]) -> Value:
@@ -142,7 +175,7 @@ def _packed(call: OnnxNode, sizes: tuple[Dim, ...]) -> Value:
     # Boxes, scores and classes of the same lists have to stay of one size.
     if sizes in call.build.packed:
         return call.build.packed[sizes]
-    room = tuple(room_of(call, size) for size in sizes)
+    room = tuple(_most(_room(call, size)) for size in sizes)
     each = call.emit(Concat(axis=0), *(call.build.sized(size, call.name) for size in sizes))
     rows = call.build.symbol("concatenated")
     op = PackedPlaces(rows, room)

@@ -16,7 +16,7 @@ import numpy as np
 
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import DType, dim
-from saccade.ir.dim import Affine, Dim, Symbol, Term
+from saccade.ir.dim import Affine, Dim, Symbol, Term, neg
 
 __all__ = [
     "Element",
@@ -26,6 +26,7 @@ __all__ = [
     "check_count",
     "check_size",
     "is_static",
+    "most_of",
     "non_negative",
     "whole_dims",
 ]
@@ -150,18 +151,48 @@ def _lower_bound(value: Dim) -> int | None:
         return value
     total = value.constant
     for atom, coefficient in value.terms:
-        low = _atom_bound(atom)
-        # Sizes have no upper bound, so that less of one has no lower bound.
-        if low is None or coefficient < 0:
+        low = _atom_bound(atom) if coefficient > 0 else _most_of_atom(atom)
+        if low is None:
             return None
         total += coefficient * low
     return total
+
+
+def _least_product(atom: Term) -> int | None:
+    """Of factors that are of one sign."""
+    for nearest, sign in ((_lower_bound, 1), (most_of, -1)):
+        left, right = nearest(atom.left), nearest(atom.right)
+        if left is not None and right is not None and min(sign * left, sign * right) >= 0:
+            return left * right
+    return None
+
+
+def _most_of_atom(atom: Symbol | Term) -> int | None:
+    """What an atom never exceeds; sizes have no such bound."""
+    if isinstance(atom, Symbol):
+        return None
+    if atom.op == "min":
+        known = [most for most in map(most_of, (atom.left, atom.right)) if most is not None]
+        return min(known, default=None)
+    # As sizes are rounded up: less the floor of what is at most 0.
+    if atom.op == "floordiv" and isinstance(atom.right, int) and atom.right > 0:
+        most = most_of(atom.left)
+        return None if most is None else most // atom.right
+    return None
+
+
+def most_of(value: Dim) -> int | None:
+    """What a dim never exceeds, whatever the sizes; None if that cannot be told."""
+    low = _lower_bound(neg(value))
+    return None if low is None else -low
 
 
 def _atom_bound(atom: Symbol | Term) -> int | None:
     # Sizes are 0 at least, and no more is known of them.
     if isinstance(atom, Symbol):
         return 0
+    if atom.op == "mul":
+        return _least_product(atom)
     left, right = _lower_bound(atom.left), _lower_bound(atom.right)
     if atom.op == "mod":
         return 0 if right is not None and right > 0 else None
@@ -173,12 +204,12 @@ def _atom_bound(atom: Symbol | Term) -> int | None:
         return None
     if atom.op == "min":
         return min(left, right)
+    if atom.op == "floordiv" and isinstance(atom.right, int) and atom.right > 0:
+        return left // atom.right
     if left < 0 or right < 0:
         return None
-    if atom.op == "mul":
-        return left * right
-    # Neither is negative: both divisions round down, and at least to 0.
-    return left // atom.right if isinstance(atom.right, int) and atom.right > 0 else 0
+    # Neither is negative: divisions round down, and at least to 0.
+    return 0
 
 
 def whole_dims(content: Symbolic) -> tuple[Dim, ...]:

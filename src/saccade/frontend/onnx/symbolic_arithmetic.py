@@ -121,6 +121,8 @@ def rounded_up(element: Element) -> Element:
 def _truncate(element: Affine | Quotient) -> Dim:
     if isinstance(element, Affine):
         return element
+    if element.factor.denominator == 1:
+        return dim.mul(element.numerator, element.factor.numerator)
     # Truncation is floor above 0 and ceil below; of either sign it is neither.
     if element.factor < 0 or not non_negative(element.numerator):
         raise Refusal("a symbolic size of unknown sign is truncated")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
-from saccade.frontend.onnx.measured import fitted, measured, rearranged
+from saccade.frontend.onnx.measured import fitted, measured, rearranged, told
 from saccade.frontend.onnx.moves import (
     broadcast_map,
     crop,
@@ -319,7 +319,7 @@ def _pads(call: OnnxNode, rank: int) -> list[tuple[Dim, Dim]]:
     # The attribute had another name in version 1.
     flat: Sequence[Dim] = call.integers("pads" if call.opset > 1 else "paddings") or ()
     if call.opset >= _PADS_INPUT_SINCE:
-        flat = call.dims(1, "the padding")
+        flat = told(call, 1, "the padding")
     axes = list(range(rank))
     if call.has(3):
         axes = [call.axis(a, rank) for a in call.integers_of(3, "the axes")]

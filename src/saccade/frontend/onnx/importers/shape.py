@@ -17,10 +17,10 @@ from saccade.frontend.onnx.measured import measured
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.open_axes import is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic, is_static, whole_dims
-from saccade.frontend.onnx.symbolic_arithmetic import rounded_up, whole
+from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic, is_static
+from saccade.frontend.onnx.symbolic_arithmetic import on_elements, rounded_up, whole
 from saccade.ir import Array, Dim, DType, Value
-from saccade.ir.dim import Affine, ceildiv, maximum, minimum, mul, product, sub
+from saccade.ir.dim import Affine, ceildiv, maximum, product, sub
 from saccade.ir.expr import apply, arg, const
 from saccade.opdefs import Pointwise
 
@@ -234,13 +234,16 @@ def _split(call: OnnxNode) -> Sequence[Operand]:
     return [Symbolic(content.dtype, part) for part in parts]
 
 
-def _reduced(call: OnnxNode, combine: Callable[[Dim, Dim], Dim], start: Dim) -> Sequence[Operand]:
+def _reduced(call: OnnxNode, kind: str, start: Dim) -> Sequence[Operand]:
+    """The elements of one axis combined by an operator of two operands."""
     content = _contents_of(call, 0)
-    if len(content.shape) != 1 or content.dtype.is_float:
+    if len(content.shape) != 1:
         raise Refusal("reduces symbolic sizes of rank other than 1")
     if call.flag("noop_with_empty_axes", default=False) and not _axes(call):
         return [content]
-    sizes = whole_dims(content)
+    sizes = content.elements()
+    combine = on_elements(kind, content.dtype)
+    assert combine is not None, "those of the table below"
     if not sizes and call.node.op_type != "ReduceProd":
         raise call.broken("an extreme of nothing")
     result = np.empty((1,) if call.flag("keepdims", default=True) else (), dtype=object)
@@ -265,9 +268,9 @@ def _transpose(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.ob
 _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
-    "ReduceMax": partial(_reduced, combine=maximum, start=0),
-    "ReduceMin": partial(_reduced, combine=minimum, start=0),
-    "ReduceProd": partial(_reduced, combine=mul, start=1),
+    "ReduceMax": partial(_reduced, kind="Max", start=0),
+    "ReduceMin": partial(_reduced, kind="Min", start=0),
+    "ReduceProd": partial(_reduced, kind="Mul", start=1),
     "Reshape": _move(_reshape),
     "Split": _split,
     "Squeeze": _move(_squeeze),
