@@ -11,7 +11,6 @@ import onnx
 import pytest
 from frontend_models import run_onnxruntime
 
-from saccade.errors import NeedsValuesError
 from saccade.frontend import onnx as frontend
 from saccade.ir import DType
 from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, relative_l2
@@ -87,15 +86,14 @@ def test_a_detector_of_one_size_is_one_graph(
     assert [str(d) for d in graph.outputs[0].shape] == ["min(300, chosen)", "4"]
 
 
-def test_a_detector_that_scales_pictures_is_one_graph_for_each_size(
+def test_a_detector_that_scales_pictures_is_one_graph_for_all_sizes(
     model_of_zeros: Callable[[str], onnx.ModelProto],
 ) -> None:
-    model = model_of_zeros("fasterrcnn_resnet50_fpn")
-    with pytest.raises(NeedsValuesError) as caught:
-        frontend.load(model)
-    assert (caught.value.names, caught.value.sized) == ((), True)
-    graph = frontend.load(model, known={"input": (3, 333, 500)})
-    assert graph.inputs[0].shape == (3, 333, 500)
+    graph = frontend.load(model_of_zeros("fasterrcnn_resnet50_fpn"))
+    # The shorter edge becomes 800 unless the longer one would exceed 1333.
+    for size, scaled in (((480, 640), (800, 1066)), ((333, 1000), (443, 1333))):
+        sizes = graph.with_bounds(dict(zip(("H", "W"), size, strict=True)))
+        assert tuple(sizes[one.symbol] for one in graph.computed) == scaled
     assert Counter(node.op.family for node in graph.nodes)["RoiAlign"] == 4
 
 

@@ -11,7 +11,7 @@ import pytest
 from frontend_models import run_onnxruntime, text_model
 from onnx.reference import ReferenceEvaluator
 
-from saccade.errors import UnsupportedModelError
+from saccade.errors import PlanError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.testing.interpret import interpret
 
@@ -75,21 +75,38 @@ def test_numbers_beside_symbolic_sizes_are_those_of_onnx(name: str, static: int)
         assert actual.shape == expected.shape
 
 
+COMPUTED = {
+    "rounded to even": "g = Mul(f, half) h = Round(g) k = Cast<to=7>(h)",
+    "a fraction of two sizes": "g = Div(three, f) k = Cast<to=7>(g)",
+    "a sum of fractions": "g = Mul(f, half) h = Add(g, half) k = Cast<to=7>(h)",
+    "beyond uint8": "c = Cast<to=2>(s) g = Cast<to=2>(sign) h = Mul(c, g) k = Cast<to=7>(h)",
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_dims_cannot_tell_is_computed_for_each_size(name: str) -> None:
+    model = _model(COMPUTED[name])
+    graph = frontend.load(model)
+    assert graph.computed
+    for size in (1, 2, 7, 10):
+        x = np.zeros((size, 5), np.float32)
+        (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+        (actual,) = interpret(graph, {"x": x}).values()
+        assert actual.shape == expected.shape
+
+
 @pytest.mark.parametrize(
-    ("chain", "reason"),
+    "chain",
     [
-        ("g = Div(f, none) k = Cast<to=7>(g)", "divides by zero"),
-        ("g = Mul(f, inf) k = Cast<to=7>(g)", "not finite"),
-        ("g = Mul(f, half) h = Round(g) k = Cast<to=7>(h)", "symbolic sizes as data"),
-        ("g = Div(three, f) k = Cast<to=7>(g)", "a fraction of two symbolic sizes"),
-        ("g = Mul(f, half) h = Add(g, half) k = Cast<to=7>(h)", "fraction of a symbolic size"),
-        ("c = Cast<to=6>(s) g = Cast<to=6>(huge) h = Mul(c, g) k = Cast<to=7>(h)", "overflows int32"),
-        ("c = Cast<to=2>(s) g = Cast<to=2>(sign) h = Mul(c, g) k = Cast<to=7>(h)", "overflows uint8"),
+        "g = Div(f, none) k = Cast<to=7>(g)",
+        "g = Mul(f, inf) k = Cast<to=7>(g)",
+        "c = Cast<to=6>(s) g = Cast<to=6>(huge) h = Mul(c, g) k = Cast<to=7>(h)",
     ],
-)  # fmt: skip
-def test_what_cannot_be_told_is_refused(chain: str, reason: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=reason):
-        frontend.load(_model(chain))
+)
+def test_what_is_no_size_is_an_error_of_that_size(chain: str) -> None:
+    graph = frontend.load(_model(chain))
+    with pytest.raises(PlanError, match=r"computed.* would be -[0-9]+"):
+        interpret(graph, {"x": np.zeros((2, 5), np.float32)})
 
 
 def test_an_outer_product_of_contents_is_refused_before_it_is_computed(

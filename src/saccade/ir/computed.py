@@ -1,6 +1,6 @@
 """Sizes that follow from those of the inputs by arithmetic that dims do not have.
 
-A file that scales its pictures so that the shorter edge is 800 divides, multiplies and rounds
+A file that scales its images so that the shorter edge is 800 divides, multiplies and rounds
 floating-point numbers made of their sizes. Once the sizes of the inputs are known so is the result,
 long before anything is planned: a symbol of its own, with a small graph without inputs that gives
 its value.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from saccade.errors import ModelError
 from saccade.frontend.onnx.extents import ONE, UP_TO, last_of, more, repeated, times
 from saccade.frontend.onnx.held_types import spelled
 from saccade.frontend.onnx.result_types import is_cast, refuse_narrow, result_types
-from saccade.frontend.onnx.rows import refuse_mixing
+from saccade.frontend.onnx.rows import counts_of, refuse_mixing
 from saccade.frontend.onnx.symbolic import Element, Quotient, Symbolic, check_size, most_of
 from saccade.ir import Array, BodyOp, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import Affine, symbol, symbols_of
@@ -37,6 +37,8 @@ FOLD_ELEMENTS = 1 << 20
 """Largest result, in elements, that is computed while importing; the passes fold larger ones."""
 FOLD_FLOPS = 1 << 26
 CONTENT_ELEMENTS = 4096
+_FEW = 1 << 16
+"""Rows that there is room for whatever the sizes of the inputs, if they never are more."""
 _MOST_FOUND = 64
 """Sizes that one tensor of them may have."""
 _LONGEST_SYMBOL = 100  # characters
@@ -123,9 +125,10 @@ class Builder:
             value: Where the step leaves it, int64 [1].
         """
         (name,) = symbols_of(size)
-        # A number where there is one: what mixes such an axis has to know how long it is.
+        # A small number where there is one, as some of what mixes such an axis wants one.
         most = most_of(bound)
-        self.counts[name] = Count(name, bound if most is None else most), value
+        whole = bound if most is None or most > _FEW else most
+        self.counts[name] = Count(name, whole), value
 
     def value(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """A new value under a free name.
@@ -301,9 +304,10 @@ class Builder:
         self, op: Op, inputs: Sequence[Value], types: Sequence[TensorType], name: str
     ) -> tuple[Value, ...] | None:
         # A negative extent is left to `value`, which names it.
-        if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
+        shapes = [[d for d in t.shape if isinstance(d, int) and d >= 0] for t in types]
+        if any(len(known) < len(t.shape) for known, t in zip(shapes, types, strict=True)):
             return None
-        counts = [math.prod(map(_known, t.shape)) for t in types]
+        counts = [math.prod(known) for known in shapes]
         # Elements of few bits are rounded by what gives them, and bits are what they are.
         exact = [op.bitwise or t.dtype.is_narrow for t in types]
         computed = [
@@ -358,7 +362,7 @@ class Builder:
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 # A shape that names a size needs the step that finds it, read or not.
-                needed.update(_counts_of(node, counts))
+                needed.update(counts_of(node, counts))
                 kept.append(node)
         found = [(count, value) for count, value in counts.values() if value in needed]
         # `with_nodes` leaves out the constants that nothing reads.
@@ -393,15 +397,3 @@ Counts = Mapping[str, tuple[Count, Value]]
 _FOUND = ("sizes", "packed", "chosen", "measured", "places")
 Memory = tuple[dict[object, Value | Dim], ...]
 """The attributes of these names, as they were."""
-
-
-def _counts_of(node: Node, counts: Counts) -> Iterator[Value]:
-    """Where steps leave the sizes that a node's results depend on."""
-    for dim in (dim for value in node.outputs for dim in value.shape):
-        for name in symbols_of(dim) & counts.keys():
-            yield counts[name][1]
-
-
-def _known(extent: Dim) -> int:
-    assert isinstance(extent, int), "checked by the caller"
-    return extent

@@ -19,10 +19,10 @@ from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import whole_dims
-from saccade.ir import BodyOp, Dim, DType, Value
+from saccade.ir import BodyOp, Dim, DType, Node, Value
 from saccade.ir.computed import computed_size
 from saccade.ir.counts import depends
-from saccade.ir.dim import product, symbol, symbols_of
+from saccade.ir.dim import product, sub, symbol, symbols_of
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
 
@@ -61,7 +61,7 @@ def told(call: OnnxNode, index: int, what: str) -> tuple[Dim, ...]:
     if call.content(index) is None:
         x = call.value(index)
         length = x.shape[0] if x.rank == 1 and x.dtype in _INTEGERS else None
-        if isinstance(length, int) and length <= 2 * _MOST and _of_sizes(call.build, x):
+        if isinstance(length, int) and length <= 2 * _MOST and _of_sizes(call.build, x) is not None:
             return tuple(_element(call, x, place, what) for place in range(length))
     return call.dims(index, what)
 
@@ -76,9 +76,12 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     size = _size_of(build, source)
     if size is not None:
         return size
-    if (source, place) not in build.measured and _of_sizes(build, source):
-        build.measured[source, place] = _computed(call, source, place)
-    if (source, place) not in build.measured:
+    if (source, place) in build.measured:
+        return build.measured[source, place]
+    nodes = _of_sizes(build, source)
+    if nodes is not None:
+        build.measured[source, place] = _computed(call, source, place, nodes)
+    else:
         high = interval_of(build, source)[1]
         if high > build.limits.elements or _is_given(build, source):
             raise call.depends(what)
@@ -91,41 +94,45 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     return build.measured[source, place]
 
 
-def _of_sizes(build: Builder, value: Value) -> bool:
-    """Whether a value follows from sizes of inputs alone, by a few steps on short tensors."""
+def _of_sizes(build: Builder, value: Value) -> list[Node] | None:
+    """The nodes behind a value that sizes of inputs alone decide, by a few steps on short tensors.
+
+    Each after those that it reads; None of any other value.
+    """
+    found: dict[Node, None] = {}
     left, seen = [value], set[Value]()
     while left:
-        x = left.pop()
-        if x in seen:
+        x = left[-1]
+        maker = build.makers.get(x)
+        if x in seen:  # as is all that it is made of
+            left.pop()
+            if maker is not None:
+                found.setdefault(maker)
             continue
         seen.add(x)
-        length = product(x.shape)
-        maker = build.makers.get(x)
         if x in build.constants:
+            length = product(x.shape)
             if not isinstance(length, int) or length > 2 * _MOST:
-                return False
-        elif (
-            maker is None
-            or isinstance(maker.op, BodyOp)
-            or len(seen) > _STEPS
-            or any(depends(dim, build.counts) for dim in x.shape)
-        ):
-            return False
-        else:
-            left += maker.inputs
-    return True
+                return None
+            continue
+        if maker is None or isinstance(maker.op, BodyOp) or len(seen) > _STEPS:
+            return None
+        if any(depends(dim, build.counts) for dim in x.shape):
+            return None
+        left += maker.inputs
+    return list(found)
 
 
-def _computed(call: OnnxNode, x: Value, place: int) -> Dim:
+def _computed(call: OnnxNode, x: Value, place: int, nodes: Sequence[Node]) -> Dim:
     """A new symbol for an element that sizes of inputs decide."""
     build = call.build
     size = build.symbol("computed")
     (name,) = symbols_of(size)
-    build.computed.append(computed_size(name, build.part(build.nodes, {}, [x]), place))
+    build.computed.append(computed_size(name, build.part(nodes, {}, [x]), place))
     one = _at(call, x, place)
-    build.sizes[size] = (
-        one if one.dtype is DType.I64 else call.emit(Pointwise(IDENTITY, DType.I64), one)
-    )
+    if one.dtype is not DType.I64:
+        one = call.emit(Pointwise(IDENTITY, DType.I64), one)
+    build.sizes[size] = one
     return size
 
 
@@ -251,12 +258,14 @@ def rearranged(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     Axes that both shapes begin with stay as they are.
 
     Raises:
-        Refusal: If nothing tells how long an axis is at most.
+        Refusal: If nothing tells how long an axis is at most, or that there are as many elements.
     """
     lead = 0
     while lead < min(x.rank, len(shape)) - 1 and x.shape[lead] == shape[lead]:
         lead += 1
     old, new = x.shape[lead:], tuple(shape[lead:])
+    if sub(product(old), product(new)) != 0:
+        raise Refusal("reshapes to a number of elements that is not equal for all that data find")
     if any(is_open(call, d) for d in x.shape[:lead]):
         raise Refusal("reshapes axes whose sizes depend on data in more than one place")
     room = [room_of(call, size) for size in old]

@@ -8,13 +8,14 @@ that are not in the table may not have it at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim, Op, TensorType
+from saccade.ir import Count, Dim, Node, Op, TensorType, Value
 from saccade.ir.counts import depends, multiple_of
+from saccade.ir.dim import symbols_of
 from saccade.opdefs import (
     ArgReduce,
     BitCast,
@@ -46,7 +47,7 @@ from saccade.opdefs import (
     Unique,
 )
 
-__all__ = ["refuse_mixing"]
+__all__ = ["counts_of", "refuse_mixing"]
 
 _MIXES = "mixes elements along an axis whose size depends on data"
 _PICKS = "picks elements of an axis whose size depends on data"
@@ -78,6 +79,13 @@ def refuse_mixing(
     for dim in (dim for shape in case.outputs for dim in shape):
         if case.open((dim,)) and multiple_of(dim, counted) is None:
             raise Refusal(f"makes an axis of {dim} elements, which depends on data")
+
+
+def counts_of(node: Node, counts: Mapping[str, tuple[Count, Value]]) -> Iterator[Value]:
+    """Where steps leave the sizes that a node's results depend on."""
+    for dim in (dim for value in node.outputs for dim in value.shape):
+        for name in symbols_of(dim) & counts.keys():
+            yield counts[name][1]
 
 
 @dataclass(frozen=True, slots=True)
