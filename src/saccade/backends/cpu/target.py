@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -34,7 +36,7 @@ _L1, _L2, _L3 = 32 << 10, 1 << 20, 16 << 20  # bytes of common caches, where not
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a kernel may use; part of every cache key.
+    """What a kernel may use, and the caches that choices go by.
 
     Attributes:
         isa: Instruction set that kernels are parametrised by.
@@ -45,8 +47,7 @@ class Target:
         features: LLVM feature string.
         bf16: Whether there are instructions to round to bfloat16 and for dot products of it.
         l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
-        machine: The description that choices go by (`machines`). Code does not depend on
-            it, so that it is no part of `repr`, which names code.
+        machine: The description that choices go by (`machines`).
     """
 
     isa: Isa
@@ -69,6 +70,12 @@ class Target:
     def __hash__(self) -> int:
         # What planning remembers is looked up by target, too; a few fields tell most apart.
         return hash((self.machine, self.isa, self.l2, self.l3))
+
+    @property
+    def code(self) -> str:
+        """Names what code depends on: all but the caches and the description."""
+        known = (self.isa, self.vector_bits, self.registers, self.triple, self.cpu, self.features)
+        return "/".join(map(str, (*known, self.bf16)))
 
     @property
     def least_masked(self) -> int | None:
@@ -106,6 +113,22 @@ class Target:
 
 
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+_PLAIN = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
+_SINCE_ZEN4 = (
+    *_PLAIN, *_AVX512, "avx512bf16", "avx512bitalg", "avx512cd", "avx512ifma", "avx512vbmi",
+    "avx512vbmi2", "avx512vnni", "avx512vpopcntdq", "gfni",
+)  # fmt: skip
+_USED: Mapping[str, tuple[str, ...]] = {
+    "x86-64-v3": _PLAIN,
+    "znver4": (*_SINCE_ZEN4, "sse4a"),
+    "znver5": (*_SINCE_ZEN4, "sse4a", "avx512vp2intersect", "avxvnni"),
+    "sapphirerapids": (*_SINCE_ZEN4, "avx512fp16", "avxvnni"),
+}
+"""What LLVM may use by itself of the processors that machines are described by. A processor that
+has all of it runs their code, of which there is one copy for all such (`saccade.prebuilt`)."""
+_OLDER = "x86-64-v3"  # LLVM's name for processors with AVX2 and without AVX-512
+_FEATURES = {"avx512": "-prefer-256-bit", "avx2": "", "neon": ""}
+"""Beside those of the described processor: whole vectors, which LLVM is careful with on some."""
 
 
 @lru_cache(maxsize=8)
@@ -125,8 +148,8 @@ def _host_target(isa: Isa) -> Target:
     flags = llvm.get_host_cpu_features()
     triple = llvm.get_process_triple()
     if triple.startswith(("aarch64", "arm64")):
-        cpu, like = llvm.get_host_cpu_name(), nearest("neon", "", 0, 0).name
-        return Target("neon", 128, 32, triple, cpu, flags.flatten(), machine=like)
+        cpu, near = llvm.get_host_cpu_name(), nearest("neon", "", 0, 0).name
+        return Target("neon", 128, 32, triple, cpu, flags.flatten(), machine=near)
     has512 = all(flags.get(f, False) for f in _AVX512)
     has2 = flags.get("avx2", False) and flags.get("fma", False)
     chosen = ("avx512" if has512 else "avx2") if isa == "native" else isa
@@ -135,18 +158,23 @@ def _host_target(isa: Isa) -> Target:
     if not has2 or (chosen == "avx512" and not has512):
         raise OptionError(f"this machine's processor does not have {chosen}")
     l1, l2, l3 = cache_sizes()
-    like = _like("avx512" if has512 else "avx2").name
+    like = _like("avx512" if has512 else "avx2")
     if chosen == "avx512":
-        features = flags.flatten() + ",-prefer-256-bit"
+        cpu, features = like.cpu, _FEATURES[chosen]
+        if not _runs(cpu, flags):
+            cpu, features = llvm.get_host_cpu_name(), f"{flags.flatten()},{features}"
         bf16 = flags.get("avx512bf16", False)
-        return Target(
-            "avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, bf16, l1, l2, l3, like
-        )
-    kept = {
-        k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k
-    }
-    features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
-    return Target("avx2", 256, 16, triple, "x86-64-v3", features, False, l1, l2, l3, like)
+        return Target("avx512", 512, 32, triple, cpu, features, bf16, l1, l2, l3, like.name)
+    features = _FEATURES[chosen]
+    if not _runs(_OLDER, flags):
+        older = {k: v for k, v in flags.items() if not re.search("avx512|evex|avx10", k)}
+        features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(older.items()))
+    return Target("avx2", 256, 16, triple, _OLDER, features, False, l1, l2, l3, like.name)
+
+
+def _runs(cpu: str, flags: Mapping[str, bool]) -> bool:
+    """Whether a processor of these flags runs whatever LLVM makes for another one."""
+    return cpu in _USED and all(flags.get(name, False) for name in _USED[cpu])
 
 
 def _like(isa: Isa) -> Description:
@@ -172,7 +200,7 @@ def described_target(name: str, isa: Isa = "native") -> Target:
     bits, registers = {"avx512": (512, 32), "avx2": (256, 16), "neon": (128, 32)}[chosen]
     older = chosen != one.isa
     return Target(
-        chosen, bits, registers, one.triple, "x86-64-v3" if older else one.cpu, "",
+        chosen, bits, registers, one.triple, _OLDER if older else one.cpu, _FEATURES[chosen],
         one.bf16 and not older, one.l1, one.l2, one.l3, one.name,
     )  # fmt: skip
 

@@ -148,7 +148,7 @@ class Objects:
     @cached_property
     def _code(self) -> tuple[str, str, str]:
         """What code depends on besides its config."""
-        return code_digest(), llvm_version(), repr(self.target)
+        return code_digest(), llvm_version(), self.target.code
 
 
 def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, Parameters, tuple[str, ...]]]:
@@ -195,7 +195,7 @@ def keep_text(text: str, target: Target, code: bytes) -> None:
 
 
 def _text_symbol(text: str, target: Target) -> str:
-    return "text_" + _digest(text, repr(target), llvm_version())
+    return "text_" + _digest(text, target.code, llvm_version())
 
 
 def _digest(*parts: str) -> str:
