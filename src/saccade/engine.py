@@ -176,6 +176,12 @@ class Engine:
         )
         return write_bundle(path, head, entries)
 
+    def kernels(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Plan, list[Key]]:
+        """A plan, and what else plans for sizes around these take, if sizes may vary."""
+        sizes = sizes_of(self.graph, shapes)
+        laid = self._lay_out(sizes, self.backend.available, reuse=True)
+        return self._plan(laid, sizes), self._ahead(laid, sizes) if self._free else []
+
     def _ahead(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> list[Key]:
         """What to compile beside the first program, as other sizes will want it."""
         own, generic_configs = kernels_of(laid), self.backend.generic_configs(laid)

@@ -360,6 +360,14 @@ def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) 
     return _codes.setdefault(target, found)
 
 
+def driver_entry(target: Target) -> tuple[str, bytes]:
+    """Name and content of the driver in files of what comes compiled (`prebuilt`)."""
+    with forkless:
+        from saccade.backends.cpu.runtime.objects import text_entry  # noqa: PLC0415 - see above
+
+    return text_entry(_driver_text(target), target, compile_driver(target))
+
+
 _codes: dict[Target, bytes] = {}
 """Object code of drivers, once it was asked for: every program is linked with it."""
 _current: list[Driver] = []

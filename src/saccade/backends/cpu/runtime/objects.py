@@ -3,7 +3,8 @@
 An entry on disk is named by a digest of everything that the code depends on: sources of the
 language and of the kernels, kernel, config, LLVM version, target, checked mode. It is sealed with a
 key of the user's own (`caches`), and one that is not is never linked. Writes are atomic, so
-processes can share the folder.
+processes can share the folder. What a package brought along compiled is looked for first
+(`prebuilt`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,23 @@ from saccade.backends.cpu.runtime.compiler import (
     compile_kernel,
     effort,
 )
+from saccade.backends.cpu.runtime.prebuilt import prebuilt_for
 from saccade.backends.cpu.target import Target
 from saccade.caches import cache_folder
 from saccade.kernels.base import Key
 from saccade.locks import Lock, cached_property, forkless
 from saccade.processes import Processes
 
-__all__ = ["Key", "ObjectFile", "Objects", "keep_text", "kept_text", "llvm_version"]
+__all__ = [
+    "Key",
+    "ObjectFile",
+    "Objects",
+    "entry_of",
+    "keep_text",
+    "kept_text",
+    "llvm_version",
+    "text_entry",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ class Objects:
 
     def __init__(self, target: Target, *, checked: bool = False, disk: bool = True) -> None:
         self.target, self.checked = target, checked
-        self._folder = _Folder(use=disk)
+        self._folder = _Folder(target, use=disk)
         self._known: dict[Key, ObjectFile] = {}
         self._absent: set[Key] = set()  # on disk, when they were asked for
         self._lock = Lock()
@@ -157,10 +168,11 @@ def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, Parameters, tuple
 
 
 class _Folder:
-    """Entries on disk, where the disk is used."""
+    """Entries on disk: in the cache, where it is used, and of what came compiled."""
 
-    def __init__(self, *, use: bool) -> None:
+    def __init__(self, target: Target, *, use: bool) -> None:
         self._folder = cache_folder("objects") if use else None
+        self._came = prebuilt_for(target.code)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -170,11 +182,13 @@ class _Folder:
 
     def listed(self, symbol: str) -> bool:
         """Whether an entry of this name was there; reading it may still show that it is broken."""
-        return f"{symbol}.bin" in self._names
+        return symbol in self._came or f"{symbol}.bin" in self._names
 
     def read(self, symbol: str) -> ObjectFile | None:
         """The entry of this name, or None."""
-        payload = None if self._folder is None else self._folder.read(f"{symbol}.bin")
+        payload = self._came.read(symbol)
+        if payload is None and self._folder is not None:
+            payload = self._folder.read(f"{symbol}.bin")
         return None if payload is None else _decode(symbol, payload)
 
     def write(self, entry: ObjectFile) -> None:
@@ -185,13 +199,24 @@ class _Folder:
 
 def kept_text(text: str, target: Target) -> bytes | None:
     """Object code of a piece of LLVM IR text, if the folder has it."""
-    found = _Folder(use=True).read(_text_symbol(text, target))
+    found = _Folder(target, use=True).read(_text_symbol(text, target))
     return None if found is None else found.code
 
 
 def keep_text(text: str, target: Target, code: bytes) -> None:
     """Leave it there."""
-    _Folder(use=True).write(ObjectFile(_text_symbol(text, target), code, Parameters(), ()))
+    _Folder(target, use=True).write(ObjectFile(_text_symbol(text, target), code, Parameters(), ()))
+
+
+def entry_of(file: ObjectFile) -> bytes:
+    """What stands for a kernel in files of those that come compiled."""
+    return _encode(file)
+
+
+def text_entry(text: str, target: Target, code: bytes) -> tuple[str, bytes]:
+    """Name and content of a piece of LLVM IR text's object code, in the same files."""
+    symbol = _text_symbol(text, target)
+    return symbol, _encode(ObjectFile(symbol, code, Parameters(), ()))
 
 
 def _text_symbol(text: str, target: Target) -> str:

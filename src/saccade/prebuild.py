@@ -1,0 +1,95 @@
+"""Kernels compiled ahead for described machines: what `saccade-kernels` is made of.
+
+    python -m saccade.prebuild FOLDER MODEL[:SHAPE] … [--machine NAME] …
+
+A MODEL is an ONNX file; SHAPE, such as 1x3x224x224, is of its only input that has free axes. FOLDER
+gets a file for each processor (`backends/cpu/runtime/prebuilt.py`), with what the models take at
+these sizes and at others around them, in float32. It is found where it is the package
+`saccade_kernels`, or where the variable SACCADE_KERNELS names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import saccade
+from saccade.backends.cpu.backend import CpuBackend
+from saccade.backends.cpu.machines import MACHINES
+from saccade.backends.cpu.runtime.prebuilt import file_name, write_prebuilt
+from saccade.errors import OptionError
+
+__all__ = ["main", "prebuild"]
+
+_MACHINES = ("zen4", "zen5", "sapphire-rapids", "desktop-avx2")
+
+
+def prebuild(folder: Path, models: Iterable[str], machines: Sequence[str]) -> dict[str, int]:
+    """Write the files; how many kernels each machine has.
+
+    Args:
+        folder: Where; it is made if it is not there.
+        models: As on the command line.
+        machines: Names of described machines.
+
+    Raises:
+        OptionError: If a model has several inputs with free axes, or no shape is given for one.
+        SaccadeError: As of `saccade.compile`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    models, counts = list(models), {}
+    for machine in machines:
+        entries: dict[str, bytes] = {}
+        name = ""
+        for model in models:
+            found, name = _entries(model, machine)
+            entries |= found
+        write_prebuilt(folder / name, entries)
+        counts[machine] = len(entries)
+    return counts
+
+
+def _entries(text: str, machine: str) -> tuple[dict[str, bytes], str]:
+    """What one model needs on a machine, and the name of the file that it belongs to."""
+    path, _, given = text.partition(":")
+    model = saccade.compile(path, machine=machine, cache=False)
+    shapes = [
+        tuple(map(int, given.split("x"))) if given and not _fixed(info.shape) else info.shape
+        for info in model.inputs
+    ]
+    known = [tuple(d for d in shape if isinstance(d, int)) for shape in shapes]
+    free = [shape for shape, sizes in zip(shapes, known, strict=True) if len(sizes) < len(shape)]
+    if free:
+        raise OptionError(
+            f"{path} has free axes: give a shape behind a colon, as in a.onnx:1x3x64x64"
+        )
+    engine = model._started()
+    backend = engine.backend
+    if not isinstance(backend, CpuBackend):
+        raise OptionError("only kernels for CPUs are compiled ahead")
+    plan, more = engine.kernels(known)
+    found = backend.compiled(plan, engine.graph, engine.identity, more)
+    return found, file_name(backend.target.code)
+
+
+def _fixed(shape: tuple[int | str, ...]) -> bool:
+    return all(isinstance(d, int) for d in shape)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m saccade.prebuild")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("models", nargs="+", metavar="MODEL[:SHAPE]")
+    parser.add_argument(
+        "--machine", action="append", choices=sorted(MACHINES), help="default: x86-64's"
+    )
+    given = parser.parse_args(arguments)
+    counts = prebuild(given.folder, given.models, given.machine or _MACHINES)
+    for machine, count in counts.items():
+        print(f"{machine}: {count} kernels")
+
+
+if __name__ == "__main__":
+    main()
