@@ -259,6 +259,14 @@ IMPORTS = {
         "tuning",
     },
     "by_value": {"errors", "locks", "model", "signature"},
+    "prebuild": {
+        "__init__",
+        "backends/cpu",
+        "backends/cpu/machines",
+        "backends/cpu/runtime",
+        "errors",
+        "processes",
+    },
     "compile": {
         "bundled",
         "by_value",

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import saccade
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.machines import MACHINES
+from saccade.backends.cpu.runtime.driver import compile_driver, driver_text
+from saccade.backends.cpu.runtime.objects import entry_of, text_entry
 from saccade.backends.cpu.runtime.prebuilt import file_name, write_prebuilt
 from saccade.errors import OptionError
+from saccade.processes import Processes
 
 __all__ = ["main", "prebuild"]
 
@@ -69,8 +73,13 @@ def _entries(text: str, machine: str) -> tuple[dict[str, bytes], str]:
     if not isinstance(backend, CpuBackend):
         raise OptionError("only kernels for CPUs are compiled ahead")
     plan, more = engine.kernels(known)
-    found = backend.compiled(plan, engine.graph, engine.identity, more)
-    return found, file_name(backend.target.code)
+    keys = [*backend.wanted(plan, engine.graph, engine.identity), *more]
+    with closing(Processes()) as processes:
+        files = backend.objects.get(keys, processes)
+    target = backend.target
+    driver = text_entry(driver_text(target), target, compile_driver(target))
+    found = dict([driver, *((file.symbol, entry_of(file)) for file in files.values())])
+    return found, file_name(target.code)
 
 
 def _fixed(shape: tuple[int | str, ...]) -> bool:

@@ -15,21 +15,10 @@ from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
 from saccade.backends.cpu.fusions.decide import CpuFusions
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.compiler import Task, assembly_of, code_digest
-from saccade.backends.cpu.runtime.driver import (
-    compile_driver,
-    driver_code,
-    driver_entry,
-    provide_code,
-)
+from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
 from saccade.backends.cpu.runtime.image import Linked
 from saccade.backends.cpu.runtime.linker import SharedCode, image_of
-from saccade.backends.cpu.runtime.objects import (
-    Key,
-    ObjectFile,
-    Objects,
-    entry_of,
-    llvm_version,
-)
+from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.backends.cpu.runtime.program import CpuProgram, expect_runs, wait_for_run
 from saccade.backends.cpu.runtime.tables import tables_of
 from saccade.backends.cpu.store.bundle import Bundles
@@ -278,26 +267,10 @@ class CpuBackend:
                 program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
         return program
 
-    def compiled(
-        self, plan: Plan, graph: Graph, identity: str, more: Iterable[Key]
-    ) -> dict[str, bytes]:
-        """Names and contents of the code of a plan, for files of what comes compiled (`prebuilt`).
-
-        Args:
-            plan: What to compile, for whatever machine.
-            graph: Holds the constants.
-            identity: Of the graph's constants.
-            more: What else to compile.
-
-        Raises:
-            CompileError: If a kernel cannot be compiled.
-        """
+    def wanted(self, plan: Plan, graph: Graph, identity: str) -> list[Key]:
+        """The code of a plan, and of what packs the constants that it reads."""
         packers = self._prepared(graph, unknown_constants(identity, plan.needs.constants), None)
-        keys = [key for part in plan.whole() for key in _keys(*part.steps)]
-        with closing(self._processes):
-            files = self.objects.get([*keys, *packers, *more], self._processes)
-        entries = {file.symbol: entry_of(file) for file in files.values()}
-        return entries | dict([driver_entry(self.target)])
+        return [*(key for part in plan.whole() for key in _keys(*part.steps)), *packers]
 
     def expect(
         self,

@@ -318,7 +318,7 @@ class Driver:
         """Reads the counter that profiles are measured with."""
 
 
-def _driver_text(target: Target) -> str:
+def driver_text(target: Target) -> str:
     """The driver as LLVM IR."""
     arm = target.isa == "neon"
     relax = "call void @llvm.aarch64.hint(i32 1)" if arm else "call void @llvm.x86.sse2.pause()"
@@ -340,7 +340,7 @@ def compile_driver(target: Target) -> bytes:
         from saccade.backends.cpu.codegen.compile import object_code  # noqa: PLC0415 - a warm start has it linked
 
     with forkless:
-        return object_code(_driver_text(target), target)
+        return object_code(driver_text(target), target)
 
 
 def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) -> bytes:
@@ -351,21 +351,13 @@ def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) 
     with forkless:
         from saccade.backends.cpu.runtime.objects import keep_text, kept_text  # noqa: PLC0415 - see above
 
-    text = _driver_text(target)
+    text = driver_text(target)
     found = kept_text(text, target) if disk else None
     if found is None:
         found = make(target)
         if disk:
             keep_text(text, target, found)
     return _codes.setdefault(target, found)
-
-
-def driver_entry(target: Target) -> tuple[str, bytes]:
-    """Name and content of the driver in files of what comes compiled (`prebuilt`)."""
-    with forkless:
-        from saccade.backends.cpu.runtime.objects import text_entry  # noqa: PLC0415 - see above
-
-    return text_entry(_driver_text(target), target, compile_driver(target))
 
 
 _codes: dict[Target, bytes] = {}
