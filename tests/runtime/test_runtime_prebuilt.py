@@ -27,7 +27,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(model, tmp_path_factory):
     """Files for this machine as it is described."""
-    folder = tmp_path_factory.mktemp("kernels")
+    folder = tmp_path_factory.mktemp("kernels") / prebuilt.PACKAGE
     counts = prebuild(folder, [f"{model}:1x3x9x9"], [host_target().machine])
     assert list(counts) == [host_target().machine] and counts[host_target().machine] > 5
     return folder
@@ -58,7 +58,7 @@ def started(**options):
 def test_a_first_start_compiles_nothing(cache, made, monkeypatch, cache_used):
     wanted, compiled_then = started(cache=False)
     assert compiled_then > 5
-    monkeypatch.setenv("SACCADE_KERNELS", str(made))
+    monkeypatch.syspath_prepend(made.parent)
     prebuilt_for.cache_clear()
     result, compiled_now = started(cache=cache_used)
     assert compiled_now == 0 and np.array_equal(result, wanted)
@@ -66,7 +66,7 @@ def test_a_first_start_compiles_nothing(cache, made, monkeypatch, cache_used):
 
 @same_code
 def test_checked_code_is_not_taken_from_them(cache, made, monkeypatch):
-    monkeypatch.setenv("SACCADE_KERNELS", str(made))
+    monkeypatch.syspath_prepend(made.parent)
     assert started(cache=False, checked=True)[1] > 5
 
 
@@ -75,10 +75,11 @@ def test_a_damaged_kernel_is_compiled(cache, made, monkeypatch, tmp_path):
     (path,) = made.iterdir()
     whole = bytearray(path.read_bytes())
     whole[-20] ^= 255  # in the last kernel
-    (tmp_path / path.name).write_bytes(whole)
-    monkeypatch.setenv("SACCADE_KERNELS", str(tmp_path))
     wanted, _ = started(cache=False)
-    monkeypatch.setenv("SACCADE_KERNELS", "")
+    package = tmp_path / prebuilt.PACKAGE
+    package.mkdir()
+    (package / path.name).write_bytes(whole)
+    monkeypatch.syspath_prepend(tmp_path)
     prebuilt_for.cache_clear()
     assert np.array_equal(started(cache=False)[0], wanted)
 
@@ -106,8 +107,7 @@ def test_entries_come_back_and_others_are_not_there(tmp_path):
     assert Prebuilt(tmp_path / "none").read("kernel_1") is None
 
 
-def test_the_package_is_looked_for_where_no_folder_is_named(monkeypatch, tmp_path):
-    monkeypatch.delenv("SACCADE_KERNELS", raising=False)
+def test_the_package_is_looked_for_on_the_path(monkeypatch, tmp_path):
     package = tmp_path / prebuilt.PACKAGE
     package.mkdir()
     (package / "__init__.py").write_text("")

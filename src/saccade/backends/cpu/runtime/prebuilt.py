@@ -24,8 +24,7 @@ from pathlib import Path
 __all__ = ["PACKAGE", "Prebuilt", "file_name", "prebuilt_for", "write_prebuilt"]
 
 PACKAGE = "saccade_kernels"
-_FOLDER = "SACCADE_KERNELS"
-"""Environment variable: a folder of such files in place of the package; empty for none."""
+"""A folder of such files on Python's path."""
 
 
 def file_name(code: str) -> str:
@@ -92,9 +91,6 @@ class Prebuilt:
 @cache
 def prebuilt_for(code: str) -> Prebuilt:
     """What came compiled for targets of this `Target.code`."""
-    folder = os.environ.get(_FOLDER)
-    if folder is None:
-        spec = PathFinder.find_spec(PACKAGE)
-        places = list(spec.submodule_search_locations or ()) if spec is not None else []
-        folder = places[0] if places else ""
-    return Prebuilt(Path(folder, file_name(code)) if folder else None)
+    spec = PathFinder.find_spec(PACKAGE)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Prebuilt(Path(places[0], file_name(code)) if places else None)
