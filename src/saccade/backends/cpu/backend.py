@@ -269,7 +269,8 @@ class CpuBackend:
 
     def wanted(self, plan: Plan, graph: Graph, identity: str) -> list[Key]:
         """The code of a plan, and of what packs the constants that it reads."""
-        packers = self._prepared(graph, unknown_constants(identity, plan.needs.constants), None)
+        constants = unpacked(graph, unknown_constants(identity, plan.needs.constants))
+        packers = Packers.keys(p for one in constants.values() for p in one.panels)
         return [*(key for part in plan.whole() for key in _keys(*part.steps)), *packers]
 
     def expect(

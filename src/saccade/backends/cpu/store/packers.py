@@ -64,6 +64,11 @@ class Packers(PackerCode):
         large = sum(nbytes[config] for config in wanted) >= _WORTH_COMPILING
         return [k for k in keys if k not in there and (large or k[1] in needed)]
 
+    @staticmethod
+    def keys(work: Iterable[Panels]) -> list[Key]:
+        """The code that packs these."""
+        return [(_KERNEL, config) for config in dict.fromkeys(panels.config for panels in work)]
+
     def take(self, files: Mapping[Key, ObjectFile]) -> None:
         """Make what there is of packers among these objects callable."""
         for (_, config), file in files.items():
