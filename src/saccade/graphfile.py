@@ -16,6 +16,7 @@ import json
 import mmap
 import struct
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "aligned",
     "checksum",
     "digest",
+    "let_go",
     "open_graph",
     "prefix",
     "raw_constants",
@@ -96,6 +98,25 @@ def open_graph(file: int, where: str, seal: Seal) -> tuple[dict[str, Any], NDArr
     except MALFORMED as error:
         raise CacheError(f"{where}: not a graph of this version: {error!r}") from error
     return header, blobs
+
+
+def let_go(array: NDArray[Any]) -> None:
+    """Give back the memory of a constant that is mapped from a file; whoever reads it maps it anew.
+
+    Nothing happens to arrays that are not.
+    """
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    mapped = getattr(whole.base, "obj", None)  # of the view that NumPy has of it
+    if not isinstance(mapped, mmap.mmap) or not array.size:
+        return
+    page = mmap.PAGESIZE
+    start = array.ctypes.data - whole.ctypes.data
+    first, last = -(-start // page) * page, (start + array.nbytes) // page * page
+    if first < last:
+        with suppress(OSError):
+            mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def raw_constants(

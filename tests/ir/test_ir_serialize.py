@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -254,3 +255,39 @@ def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     object.__setattr__(op, "expr", object())
     with pytest.raises(TypeError, match="attribute of type object"):
         save(Graph((x,), (x,), (Node(op, (x,), (Value("y", DType.F32, ()),)),)), tmp_path / "g")
+
+
+def _resident(path: Path) -> int:
+    """Bytes of a file that this process has mapped and in memory."""
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name = line.split()[0]
+        if "-" in name and not name.endswith(":"):
+            inside = line.endswith(str(path))
+        elif inside and name == "Rss:":
+            total += 1024 * int(line.split()[1])
+    return total
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no /proc/self/smaps")
+def test_constants_that_were_let_go_of_come_back(tmp_path: Path) -> None:
+    values = [Value(f"w{i}", DType.F32, (1 << 20,)) for i in range(2)]
+    arrays = [np.arange(1 << 20, dtype=np.float32) + i for i in range(2)]
+    graph = Graph((), tuple(values), (), MappingProxyType(dict(zip(values, arrays, strict=True))))
+    save(graph, tmp_path / "graph")
+    loaded = list(load(tmp_path / "graph").constants.values())
+    assert all(np.array_equal(a, b) for a, b in zip(loaded, arrays, strict=True))
+    assert _resident(tmp_path / "graph") > 7 << 20
+    graphfile.let_go(loaded[0])
+    assert 3 << 20 < _resident(tmp_path / "graph") < 5 << 20
+    graphfile.let_go(loaded[1].reshape(2, -1)[1])  # a part, a view of a view
+    assert _resident(tmp_path / "graph") < 3 << 20
+    assert all(np.array_equal(a, b) for a, b in zip(loaded, arrays, strict=True))
+
+
+def test_arrays_of_ones_own_are_left_alone() -> None:
+    array = np.arange(1 << 20)
+    for one in (array, array[5:], np.empty(0), np.frombuffer(bytearray(1 << 16), np.uint8)):
+        before = one.copy()
+        graphfile.let_go(one)
+        assert np.array_equal(one, before)

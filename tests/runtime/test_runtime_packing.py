@@ -4,6 +4,7 @@ import gc
 import json
 import shutil
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -301,3 +302,21 @@ def test_memory_that_is_not_there_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(native_packing, "fresh_block", refuse)
     with pytest.raises(OutOfMemoryError, match="packed weights take 8388608 bytes"):
         native_packing.allocate_each({"a": 8 << 20})
+
+
+def test_sources_are_let_go_of_by_the_last_task_that_reads_them(monkeypatch):
+    gone = []
+    monkeypatch.setattr(packing, "let_go", lambda array: gone.append(array.size))
+    read, done = packing._Read(), []
+    one, two = np.ones(3), np.ones(4)
+    tasks = [
+        read.by(partial(done.append, 0), (one,)),
+        read.by(partial(done.append, 1), (one, two)),
+        read.by(partial(done.append, 2), (two,)),
+    ]
+    tasks[1]()
+    assert (done, gone) == ([1], [])
+    tasks[2]()
+    assert (done, gone) == ([1, 2], [4])
+    tasks[0]()
+    assert (done, gone) == ([1, 2, 0], [4, 3])

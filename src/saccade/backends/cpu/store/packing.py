@@ -8,7 +8,8 @@ there: a process needs no memory for what it maps afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,8 +24,10 @@ from saccade.backends.cpu.store.native_packing import (
     side_by_side,
     tasks_into,
 )
+from saccade.graphfile import let_go
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.pack.panels_config import Panels
+from saccade.locks import Lock
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.packer_code import PackerCode
@@ -79,16 +82,19 @@ def pack_into_memory(
     native, others = _split(work, packers)
     found = allocate_each({name: one.constant.nbytes for name, one in native.items()})
     tasks: list[Task] = []
+    read = _Read()
 
     def by_function(name: str, one: Unpacked) -> None:
         found[name] = one.pack()
 
     for name, one in others.items():
-        tasks.append((one.constant.nbytes, partial(by_function, name, one)))
+        do = read.by(partial(by_function, name, one), one.sources)
+        tasks.append((one.constant.nbytes, do))
     for name, one in native.items():
         assert packers is not None
         for panels in one.panels:
-            tasks += tasks_into(found[name], panels, one.sources[0], packers)
+            for size, do in tasks_into(found[name], panels, one.sources[0], packers):
+                tasks.append((size, read.by(do, one.sources)))
     side_by_side(tasks)
     return found
 
@@ -111,8 +117,10 @@ def pack_into_file(
     def by_function(at: int, one: Unpacked) -> None:
         put(at, one.pack())
 
+    read = _Read()
     for name, one in others.items():
-        tasks.append((one.constant.nbytes, partial(by_function, offsets[name], one)))
+        do = read.by(partial(by_function, offsets[name], one), one.sources)
+        tasks.append((one.constant.nbytes, do))
     buffers = _Buffers()
     for name, one in native.items():
         assert packers is not None
@@ -120,8 +128,35 @@ def pack_into_file(
             for part in parts(panels):
                 at = offsets[name] + panels.start
                 do = partial(_put_part, packers, panels, one.sources[0], part, buffers, at, put)
-                tasks.append((len(part) * panels.panel_bytes, do))
+                tasks.append((len(part) * panels.panel_bytes, read.by(do, one.sources)))
     side_by_side(tasks)
+
+
+class _Read:
+    """Sources whose memory is given back once the last task that reads them is done.
+
+    A graph's constants are mapped from its file, so that whoever wants them again finds them there;
+    meanwhile a start holds what it packs, and not both.
+    """
+
+    def __init__(self) -> None:
+        self._left: Counter[int] = Counter()
+        self._lock = Lock()
+
+    def by(self, do: Callable[[], None], sources: Sequence[Array]) -> Callable[[], None]:
+        """The task, which tells when it is done."""
+        names = [id(source) for source in sources]  # as long as the task holds them
+        self._left.update(names)
+
+        def done() -> None:
+            do()
+            with self._lock:
+                self._left.subtract(names)
+                gone = [s for s, name in zip(sources, names, strict=True) if not self._left[name]]
+            for source in gone:
+                let_go(source)
+
+        return done
 
 
 def _put_part(
