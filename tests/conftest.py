@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from llvmlite import binding as llvm
 
+from saccade.backends.cpu import target
 from saccade.errors import OptionError
 
 _NEWER = re.compile("avx512|avx10|evex")
@@ -28,9 +28,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if config.getoption("--isa") is not None:
-        features = llvm.get_host_cpu_features()
-        features.update((name, False) for name in features if _NEWER.search(name))
-        llvm.get_host_cpu_features = lambda: features
+        flags = {k: v and not _NEWER.search(k) for k, v in target.host_flags().items()}
+        target.host_flags = lambda: flags
 
 
 @pytest.hookimpl(wrapper=True)

@@ -42,7 +42,7 @@ def no_host(monkeypatch):
 
     for module, name in (
         (target, "cache_sizes"), (target, "cpuinfo"), (target, "host_target"),
-        (llvm, "get_host_cpu_features"), (llvm, "get_host_cpu_name"),
+        (target, "host_flags"), (llvm, "get_host_cpu_features"), (llvm, "get_host_cpu_name"),
         (saccade_options, "default_threads"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, asked)

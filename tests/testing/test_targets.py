@@ -3,6 +3,7 @@
 import pytest
 from llvmlite import binding as llvm
 
+from saccade.backends.cpu import target
 from saccade.backends.cpu.machines import MACHINES
 from saccade.backends.cpu.target import described_target, foreign_target, host_target
 from saccade.errors import OptionError
@@ -12,9 +13,8 @@ from saccade.testing.targets import ZEN4, lacking, runnable_target
 @pytest.fixture
 def older(monkeypatch):
     """A machine without AVX-512."""
-    features = llvm.get_host_cpu_features()
-    features.update((name, False) for name in features if "avx512" in name)
-    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: features)
+    flags = {name: there and "avx512" not in name for name, there in target.host_flags().items()}
+    monkeypatch.setattr(target, "host_flags", lambda: flags)
     host_target.cache_clear()
     yield
     host_target.cache_clear()
@@ -51,3 +51,22 @@ def test_what_tests_plan_for_is_no_host_s(older):
 
 def test_another_processor_s_code_is_emulated():
     assert runnable_target("neon") == foreign_target("neon") and lacking("neon") is None
+
+
+def test_the_system_tells_of_features_what_llvm_does(request):
+    if request.config.getoption("--isa") is not None:
+        pytest.skip("plays a machine that has less than this one")
+    found, asked = target.host_flags(), llvm.get_host_cpu_features()
+    assert {name: asked.get(name, False) for name in found} == dict(found)
+
+
+def test_a_processor_that_lacks_something_gets_code_of_its_own(monkeypatch):
+    flags = {**target.host_flags(), "gfni": False, "movbe": False}
+    monkeypatch.setattr(target, "host_flags", lambda: flags)
+    host_target.cache_clear()
+    try:
+        found = host_target()
+    finally:
+        host_target.cache_clear()
+    assert found.code != described_target(found.machine, found.isa).code
+    assert "+fma" in found.features.split(",") and found.isa == host_target().isa

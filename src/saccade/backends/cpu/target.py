@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from platform import machine, system
 
 from saccade.backends.cpu.machines import Description, description, nearest
 from saccade.backends.cpu.processor import cpuinfo
@@ -20,6 +21,7 @@ __all__ = [
     "cache_sizes",
     "described_target",
     "foreign_target",
+    "host_flags",
     "host_target",
 ]
 
@@ -126,6 +128,13 @@ _USED: Mapping[str, tuple[str, ...]] = {
 }
 """What LLVM may use by itself of the processors that machines are described by. A processor that
 has all of it runs their code, of which there is one copy for all such (`saccade.prebuilt`)."""
+_SYSTEM_NAMES = {
+    "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni",
+    "avx512vp2intersect": "avx512_vp2intersect", "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni", "bmi": "bmi1", "lzcnt": "abm",
+}  # fmt: skip
+"""What Linux calls them, where that is another name."""
 _OLDER = "x86-64-v3"  # LLVM's name for processors with AVX2 and without AVX-512
 _FEATURES = {"avx512": "-prefer-256-bit", "avx2": "", "neon": ""}
 """Beside those of the described processor: whole vectors, which LLVM is careful with on some."""
@@ -142,14 +151,24 @@ def host_target(isa: Isa = "native") -> Target:
         return _host_target(isa)
 
 
-def _host_target(isa: Isa) -> Target:
-    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; plans that are only read need no LLVM
+def host_flags() -> Mapping[str, bool]:
+    """What this processor has of what kernels and described processors want, by LLVM's names."""
+    system = cpuinfo().get("flags")
+    if system is None:
+        import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms and 40 MB, where the system is silent
 
-    flags = llvm.get_host_cpu_features()
-    triple = llvm.get_process_triple()
-    if triple.startswith(("aarch64", "arm64")):
-        cpu, near = llvm.get_host_cpu_name(), nearest("neon", "", 0, 0).name
-        return Target("neon", 128, 32, triple, cpu, flags.flatten(), machine=near)
+        found: Mapping[str, bool] = llvm.get_host_cpu_features()
+        return found
+    there = set(system.split())
+    names = sorted({name for used in _USED.values() for name in used})
+    return {name: _SYSTEM_NAMES.get(name, name) in there for name in names}
+
+
+def _host_target(isa: Isa) -> Target:
+    if machine() in ("aarch64", "arm64"):
+        triple, cpu, features = _told_by_llvm()
+        return Target("neon", 128, 32, triple, cpu, features, machine=_like("neon").name)
+    flags = host_flags()
     has512 = all(flags.get(f, False) for f in _AVX512)
     has2 = flags.get("avx2", False) and flags.get("fma", False)
     chosen = ("avx512" if has512 else "avx2") if isa == "native" else isa
@@ -157,19 +176,27 @@ def _host_target(isa: Isa) -> Target:
         raise OptionError(f"isa={isa!r} is not one of native, avx512, avx2")
     if not has2 or (chosen == "avx512" and not has512):
         raise OptionError(f"this machine's processor does not have {chosen}")
-    l1, l2, l3 = cache_sizes()
     like = _like("avx512" if has512 else "avx2")
-    if chosen == "avx512":
-        cpu, features = like.cpu, _FEATURES[chosen]
-        if not _runs(cpu, flags):
-            cpu, features = llvm.get_host_cpu_name(), f"{flags.flatten()},{features}"
-        bf16 = flags.get("avx512bf16", False)
-        return Target("avx512", 512, 32, triple, cpu, features, bf16, l1, l2, l3, like.name)
-    features = _FEATURES[chosen]
-    if not _runs(_OLDER, flags):
-        older = {k: v for k, v in flags.items() if not re.search("avx512|evex|avx10", k)}
-        features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(older.items()))
-    return Target("avx2", 256, 16, triple, _OLDER, features, False, l1, l2, l3, like.name)
+    cpu, features, triple = like.cpu, _FEATURES[chosen], like.triple
+    if chosen == "avx2":
+        cpu = _OLDER
+    if not _runs(cpu, flags) or system() != "Linux":
+        triple, own, features = _told_by_llvm()
+        cpu = own if chosen == "avx512" else _OLDER
+        wide = chosen == "avx512"
+        each = [f for f in features.split(",") if wide or not re.search("avx512|evex|avx10", f)]
+        features = ",".join((*each, _FEATURES["avx512"] if wide else "-avx512f"))
+    caches, bits, registers = cache_sizes(), *((512, 32) if chosen == "avx512" else (256, 16))
+    bf16 = chosen == "avx512" and flags.get("avx512bf16", False)
+    return Target(chosen, bits, registers, triple, cpu, features, bf16, *caches, like.name)
+
+
+def _told_by_llvm() -> tuple[str, str, str]:
+    """Triple, processor and features of this machine, as LLVM finds them."""
+    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms and 40 MB, for machines that nothing describes
+
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features
 
 
 def _runs(cpu: str, flags: Mapping[str, bool]) -> bool:
