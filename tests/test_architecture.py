@@ -259,6 +259,7 @@ IMPORTS = {
         "tuning",
     },
     "by_value": {"errors", "locks", "model", "signature"},
+    "onnxruntime": {"compile", "errors", "signature"},
     "prebuild": {
         "__init__",
         "backends/cpu",
@@ -282,7 +283,7 @@ IMPORTS = {
         "signature",
     },
     "onnx_backend": {"compile", "devices", "errors", "model"},
-    "__init__": {"compile", "errors", "limits", "locks", "options"},
+    "__init__": {"compile", "errors", "limits", "locks", "options", "version"},
     "cli": {
         "__init__",
         "backends/cpu/processor",

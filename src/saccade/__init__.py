@@ -23,9 +23,11 @@ from saccade.errors import (
 from saccade.limits import Limits
 from saccade.locks import forkless
 from saccade.options import Options, Precision
+from saccade.version import VERSION
 
 if TYPE_CHECKING:
     from saccade.model import Model, TensorInfo
+    from saccade.onnxruntime import InferenceSession
     from saccade.plan import Plan
     from saccade.profile import Profile
 
@@ -33,6 +35,7 @@ __all__ = [
     "CacheError",
     "CacheWarning",
     "CompileError",
+    "InferenceSession",
     "InputError",
     "Limits",
     "LoopError",
@@ -49,10 +52,15 @@ __all__ = [
     "SaccadeError",
     "TensorInfo",
     "UnsupportedModelError",
+    "__version__",
     "compile",
 ]
 
-_HOME = {"Model": "model", "TensorInfo": "model", "Plan": "plan", "Profile": "profile"}
+__version__ = VERSION
+_HOME = {
+    "InferenceSession": "onnxruntime", "Model": "model", "Plan": "plan", "Profile": "profile",
+    "TensorInfo": "model",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

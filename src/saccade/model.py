@@ -55,6 +55,10 @@ class Model:
         self.inputs, self.outputs = signature.inputs, signature.outputs
         self._holds = any(info.held for info in (*self.inputs, *self.outputs))
 
+    def __repr__(self) -> str:
+        sides = (", ".join(map(_spelled, side)) for side in (self.inputs, self.outputs))
+        return f"<saccade.{type(self).__name__}: {' -> '.join(sides)}>"
+
     def __call__(self, *args: object, **kwargs: object) -> Result:
         """Run on inputs by position or by name.
 
@@ -330,6 +334,11 @@ class Model:
             if self._engine is None:
                 self._engine = self._start()
             return self._engine
+
+
+def _spelled(info: TensorInfo) -> str:
+    """An input or output as representations of models show it."""
+    return f"{info.name} {info.dtype}" + ("" if info.held else f"[{shape_text(info.shape)}]")
 
 
 def _as_shape(info: TensorInfo, value: object) -> tuple[int, ...]:

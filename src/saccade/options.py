@@ -120,7 +120,13 @@ class Options:
         known = [one.name for one in fields(cls) if one.init]
         unknown = [name for name in more if name not in known]
         if unknown:
-            raise OptionError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
+            from difflib import get_close_matches  # noqa: PLC0415 - for who mistypes
+
+            near = get_close_matches(unknown[0], known, 1)
+            meant = f" (is {near[0]} meant?)" if near else ""
+            raise OptionError(
+                f"there is no option {unknown[0]!r}{meant}; there are {', '.join(known)}"
+            )
         try:
             chosen = Precision(precision)
         except ValueError:

@@ -5,6 +5,8 @@ import pytest
 from fake_engine import FakeModel, Info
 from PIL import Image
 
+import saccade
+from saccade.cli._app import app
 from saccade.errors import InputError, Unsupported, UnsupportedModelError
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -267,3 +269,9 @@ def test_a_full_disk_leaves_the_output_that_was_there(
     assert line == f"saccade: error: {target}: No space left on device"
     assert target.read_text() == "old"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"saccade {saccade.__version__}\n")

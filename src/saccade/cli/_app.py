@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -19,6 +19,7 @@ from saccade.cli.profile import profile
 from saccade.cli.run import run
 from saccade.cli.tune import tune
 from saccade.errors import SaccadeError, printable
+from saccade.version import VERSION
 
 __all__ = ["app"]
 
@@ -75,6 +76,27 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"saccade {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_tell_version
+        ),
+    ] = False,
+) -> None:
+    """Compile vision models to the machine they run on."""
+    del version  # told already
+
+
 for command in (run, build, bench, bench_ops, tune, profile, inspect, compare):
     app.command()(command)
 app.add_typer(cache, name="cache")
