@@ -42,7 +42,7 @@ from saccade.options import MOST_THREADS, Precision
         ({"precision": ["fp32"]}, "is not one of fp32, bf16"),
         ({"device": "gpu"}, "device='gpu' is not one of"),
         ({"device": ["cpu"]}, "is not one of"),
-        ({"thread": 1}, r"there is no option 'thread' \(is threads meant\?\); there are device"),
+        ({"thread": 1}, "there is no option 'thread' (is threads meant?); there are device"),
         ({"turbo": 1}, "there is no option 'turbo'; there are device, precision, threads, exact"),
         ({"resolved_threads": 1}, "there is no option 'resolved_threads'"),
     ],
