@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +155,14 @@ def test_a_model_says_what_it_takes_and_gives(path):
         "<saccade.Model: x float32[Nx4], n int64[1], b bool[scalar] -> "
         "y float32[Nx4], z int64[1], h float16[Nx4]>"
     )
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_models_pickle_by_their_source(path, as_bytes):
+    source = Path(path).read_bytes() if as_bytes else path
+    model = saccade.compile(source, threads=3)
+    again = pickle.loads(pickle.dumps(model))
+    assert repr(again) == repr(model) and again.plan(x=(2, 4), n=(1,), b=()).threads == 3
+    for name, result in model.run(FEED).items():
+        np.testing.assert_array_equal(again.run(FEED)[name], result)
+    assert len(pickle.dumps(saccade.compile(path))) < 1000

@@ -62,19 +62,25 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
         OptionError: If there is no such option, or it makes no sense.
     """
+    preload("encodings.ascii")  # of notes about files
+
+    chosen = {"device": device, "precision": precision, "threads": threads, "exact": exact, **more}
+    model = _made(source, chosen)
+    model.made_by = partial(compile, source, **chosen)
+    return model
+
+
+def _made(source: Any, chosen: dict[str, Any]) -> Model:  # noqa: ANN401
     # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
     # and a start that finds a bundle needs no engine.
     with forkless:
         from saccade.bundled import bundle_at, bundled_model  # noqa: PLC0415
         from saccade.options import Options  # noqa: PLC0415
-    preload("encodings.ascii")  # of notes about files
 
     bundle = bundle_at(source)  # before options are made: with one, defaults mean its own
     if bundle is not None:
-        return bundled_model(
-            bundle, device=device, precision=precision, threads=threads, exact=exact, **more
-        )
-    options = Options.make(device, precision, threads, exact, **more)
+        return bundled_model(bundle, **chosen)
+    options = Options.make(**chosen)
     # First, as the digest reads the whole file: an interpreter starts meanwhile.
     early = _early(options, source)
     try:

@@ -37,7 +37,15 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Model:
-    """A compiled model; may be called from several threads at once. Made by `saccade.compile`."""
+    """A compiled model; may be called from several threads at once. Made by `saccade.compile`.
+
+    It pickles by its source, and is compiled, or found in the cache, where it is read back.
+
+    Attributes:
+        made_by: Makes an equal one.
+    """
+
+    made_by: Callable[[], Model]
 
     def __init__(self, start: Callable[[], Engine], arrays: Arrays, store: Store | None) -> None:
         self._start = start
@@ -54,6 +62,9 @@ class Model:
             signature = self._started().signature
         self.inputs, self.outputs = signature.inputs, signature.outputs
         self._holds = any(info.held for info in (*self.inputs, *self.outputs))
+
+    def __reduce__(self) -> tuple[Callable[[], Model], tuple[()]]:
+        return self.made_by, ()
 
     def __repr__(self) -> str:
         sides = (", ".join(map(_spelled, side)) for side in (self.inputs, self.outputs))
