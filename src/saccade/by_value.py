@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ByValueModel"]
 
-_KEPT = 64  # models, each with the programs of its own sizes
+_KEPT, _KEPT_SIZED = 64, 8
+"""Models, each with the programs of its own sizes; fewer where there is one for each size of an
+image, with weights of its own."""
 
 
 class ByValueModel(Model):
@@ -144,7 +146,7 @@ class ByValueModel(Model):
         with self._lock:
             if key not in self._models:
                 self._models[key] = self._make({**values, **sizes})
-                if len(self._models) > _KEPT:
+                if len(self._models) > (_KEPT_SIZED if self._sized else _KEPT):
                     self._models.popitem(last=False)
             self._models.move_to_end(key)
             return self._models[key], rest

@@ -184,6 +184,15 @@ def test_what_symbols_cannot_tell_is_compiled_for_each_size(cache):
             compiled.plan(x=wrong)
 
 
+def test_few_models_of_sizes_are_kept(monkeypatch):
+    monkeypatch.setattr("saccade.by_value._KEPT_SIZED", 2)
+    made = text_model(SCALED, "float[N, 2, H, W] x", weights=SCALED_WEIGHTS)
+    compiled = saccade.compile(made, cache=False)
+    for size in (8, 9, 10, 9):
+        compiled.plan(x=(1, 2, size, 7))
+    assert [sizes for _, sizes in compiled._models] == [(1, 2, 10, 7), (1, 2, 9, 7)]
+
+
 # -- bodies that run a known number of times -------------------------------------------------------
 
 TURNS = {
