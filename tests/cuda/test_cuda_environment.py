@@ -69,6 +69,7 @@ assert all(np.array_equal(y, wanted) for y in found), found
 {{after}}
 """
 BEFORE = """
+from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.runtime import bindings
 from saccade.testing.fake_driver import FakeDriver
 
@@ -85,7 +86,7 @@ def kernel(programs, given):
 class MadeUp(FakeDriver):
     def load(self, code, symbol, shared):
         assert code.startswith(b"\\x7fELF") and symbol.encode() in code
-        token = self.host_code(pointers, list(integers), kernel)
+        token = self.host_code(pointers, [*integers, *AHEAD], kernel)
         return super().load(token.code, token.symbol, shared)
 
 driver = MadeUp(name="NVIDIA H200")
