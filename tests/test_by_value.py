@@ -118,3 +118,13 @@ def test_from_a_file_as_well(tmp_path):
     onnx.save(onnx.parser.parse_model(REDUCE), tmp_path / "m.onnx")
     model = saccade.compile(tmp_path / "m.onnx", threads=1)
     np.testing.assert_allclose(model(X, np.array([0])), X.sum(0), rtol=1e-5)
+
+
+def test_values_are_prepared():
+    model = compiled(REDUCE)
+    model.warm({"x": X.shape, "axes": np.array([1])}, {"x": X.shape, "axes": np.array([2])})
+    assert len(model._models) == 2
+    with pytest.raises(InputError, match="mappings, not"):
+        model.warm(X.shape)
+    with pytest.raises(InputError, match="missing"):
+        model.warm({"x": X.shape})

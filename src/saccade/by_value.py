@@ -90,6 +90,14 @@ class ByValueModel(Model):
         model, rest = self._part(self._named(args, kwargs))
         return model.tune(seconds=seconds, report=report, **rest)
 
+    def warm(self, *shapes: Mapping[str, object]) -> None:
+        """See the base class; inputs whose values decide are given as arrays."""
+        for given in shapes or ({},):
+            if not isinstance(given, Mapping):
+                raise InputError(f"warm takes shapes by name in mappings, not {given!r}")
+            model, rest = self._part(self._named((), self._with_held((), given)))
+            model.warm(rest)
+
     def save(self, path: str | os.PathLike[str], *shapes: Mapping[str, object]) -> int:
         """Refused: a bundle holds programs for shapes.
 

@@ -67,7 +67,7 @@ class Model:
         return self.made_by, ()
 
     def __repr__(self) -> str:
-        sides = (", ".join(map(_spelled, side)) for side in (self.inputs, self.outputs))
+        sides = (", ".join(info.text for info in side) for side in (self.inputs, self.outputs))
         return f"<saccade.{type(self).__name__}: {' -> '.join(sides)}>"
 
     def __call__(self, *args: object, **kwargs: object) -> Result:
@@ -186,6 +186,24 @@ class Model:
             self._store = None  # programs there were built with the choices of before
             self._programs.clear()
         return outcome
+
+    def warm(self, *shapes: Mapping[str, object]) -> None:
+        """Have programs ready: in this process, and on disk for later ones if caches are used.
+
+        Args:
+            *shapes: For each program the inputs' shapes by name; none for a model whose shapes are
+                all fixed.
+
+        Raises:
+            InputError: If shapes do not fit the model.
+            PlanError: If they fit, but some step cannot work on them.
+        """
+        for given in shapes or ({},):
+            if not isinstance(given, Mapping):
+                raise InputError(f"warm takes shapes by name in mappings, not {given!r}")
+            sizes = self._shapes(self._with_held((), self._fixed() | dict(given)))
+            self._program(sizes)
+            self._program(sizes)  # what is asked for again is kept on disk
 
     def save(self, path: str | os.PathLike[str], *shapes: Mapping[str, object]) -> int:
         """Write one file from which `saccade.compile` runs the model where no compiler is.
@@ -345,11 +363,6 @@ class Model:
             if self._engine is None:
                 self._engine = self._start()
             return self._engine
-
-
-def _spelled(info: TensorInfo) -> str:
-    """An input or output as representations of models show it."""
-    return f"{info.name} {info.dtype}" + ("" if info.held else f"[{shape_text(info.shape)}]")
 
 
 def _as_shape(info: TensorInfo, value: object) -> tuple[int, ...]:

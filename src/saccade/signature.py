@@ -28,6 +28,11 @@ class TensorInfo:
     shape: tuple[int | str, ...]
     held: bool = False
 
+    @property
+    def text(self) -> str:
+        """As representations of models show it: `x float32[Nx3x8x8]`."""
+        return f"{self.name} {self.dtype}" + ("" if self.held else f"[{shape_text(self.shape)}]")
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:

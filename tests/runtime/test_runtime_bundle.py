@@ -16,13 +16,16 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, image, two_inputs
 
+import saccade
 from saccade import tuning
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.store import bundle, constants
 from saccade.backends.cpu.store.identity import machine_identity
+from saccade.backends.cpu.store.saved import settle
 from saccade.backends.cpu.store.weights import index_of, map_weights, place, size_of, write_weights
 from saccade.caches import CacheFolder, OpenEntry, cache_folder, choices_entry, limit
-from saccade.errors import CacheError, CacheWarning, OptionError
+from saccade.cli._app import app
+from saccade.errors import CacheError, CacheWarning, InputError, OptionError
 from saccade.options import parse_bytes
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
@@ -105,6 +108,34 @@ def test_another_size_uses_the_code_and_the_constants_that_are_there(cache, firs
     assert all(one[name] == two[name] for name in set(one) & set(two)), "nor held twice"
     again = compiled(convolutions(), threads=1)
     assert np.array_equal(again(OTHER), wanted) and again._engine is None
+
+
+def test_sizes_that_were_prepared_need_no_engine(cache):
+    compiled(convolutions(), threads=1).warm({"x": X.shape}, {"x": OTHER.shape})
+    settle()
+    for x in (X, OTHER):
+        model = compiled(convolutions(), threads=1)
+        model(x)
+        assert model._engine is None
+    with pytest.raises(InputError, match="mappings, not"):
+        compiled(convolutions(), threads=1).warm(X.shape)
+    with pytest.raises(InputError, match="shape"):
+        compiled(convolutions(), threads=1).warm({"x": (1, 4, 9, 9)})
+
+
+def test_the_command_prepares_sizes(cache, tmp_path, capsys):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(convolutions().SerializeToString())
+    with pytest.raises(SystemExit) as ended:
+        app(["warm", str(path), "--threads", "1", "--shape", "1x3x9x9", "--shape", "x=1x3x11x9"])
+    assert ended.value.code == 0 and "2 program(s) ready" in "".join(capsys.readouterr())
+    settle()
+    model = saccade.compile(path, threads=1)
+    model(X), model(OTHER)
+    assert model._engine is None
+    with pytest.raises(SystemExit) as ended:
+        app(["warm", str(path), "--shape", "1x4x8x9"])
+    assert ended.value.code == 2
 
 
 def damage(how, path):

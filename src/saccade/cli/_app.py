@@ -18,6 +18,7 @@ from saccade.cli.inspect import inspect
 from saccade.cli.profile import profile
 from saccade.cli.run import run
 from saccade.cli.tune import tune
+from saccade.cli.warm import warm
 from saccade.errors import SaccadeError, printable
 from saccade.version import VERSION
 
@@ -97,6 +98,6 @@ def common(
     del version  # told already
 
 
-for command in (run, build, bench, bench_ops, tune, profile, inspect, compare):
+for command in (run, build, warm, bench, bench_ops, tune, profile, inspect, compare):
     app.command()(command)
 app.add_typer(cache, name="cache")

@@ -1,0 +1,64 @@
+"""`saccade warm`: programs for sizes to come, left in the cache for later starts."""
+
+# ruff: noqa: PLC0415 - NumPy and the engine are imported when the command runs, not for --help
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from saccade.cli._options import (
+    AllowOption,
+    DeviceOption,
+    ImportOption,
+    ModelArgument,
+    PrecisionOption,
+    ThreadsOption,
+    existing_model,
+    parse_shapes,
+)
+from saccade.cli._print import say
+
+__all__ = ["warm"]
+
+WarmShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1x3x224x224",
+        help="Shapes of a program's inputs, several separated by commas; one option a program.",
+    ),
+]
+
+
+def warm(
+    model: ModelArgument,
+    *,
+    shape: WarmShapeOption = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "fp32",
+    threads: ThreadsOption = None,
+    allow_reference: AllowOption = False,
+    import_algorithms: ImportOption = None,
+) -> None:
+    """Prepare MODEL for input sizes: later starts with the same options find them in the cache."""
+    # Without --shape one program, of the sizes that `fixed_shapes` finds.
+    sets = [parse_shapes(text.split(",")) for text in shape or [""] if text] or [{}]
+    path = existing_model(model)
+    from saccade.cli._model import compile_model
+    from saccade.cli._progress import working
+    from saccade.cli._signature import fixed_shapes
+
+    compiled = compile_model(
+        path,
+        device=device,
+        precision=precision,
+        threads=threads,
+        algorithms=import_algorithms,
+        allow_reference=allow_reference or None,
+    )
+    sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    with working(f"preparing {len(sizes)} program(s)"):
+        compiled.warm(*sizes)
+    say(f"{path}: {len(sizes)} program(s) ready")
