@@ -120,6 +120,6 @@ def test_the_command_line_imports_nothing_heavy():
     ours = {name for name in loaded if name.startswith("saccade.")}
     commands = {
         f"saccade.cli.{name}"
-        for name in (*COMMANDS, "bench_ops", "build", "cache", "_app", "_options", "_print")
+        for name in (*COMMANDS, "bench_ops", "build", "cache", "warm", "_app", "_options", "_print")
     }
     assert ours <= commands | {"saccade.cli", "saccade.errors"}
