@@ -7,6 +7,7 @@ from typing import Any
 
 from saccade.backends.cpu.target import Target
 from saccade.errors import CompileError
+from saccade.locks import forkless
 
 __all__ = ["assembly", "load_llvm", "object_code"]
 
@@ -14,7 +15,8 @@ __all__ = ["assembly", "load_llvm", "object_code"]
 @lru_cache(maxsize=1)
 def load_llvm() -> Any:  # noqa: ANN401 - llvmlite carries no types
     """Llvmlite's binding, ready to compile."""
-    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only where something is compiled
+    with forkless:
+        import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only where code is compiled
 
     # Kernels are written in the order that keeps their sums in registers; LLVM's scheduler hoists
     # loads past it and spills (a tile of a matrix product lost half of its speed to that).

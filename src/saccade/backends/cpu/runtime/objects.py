@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 from saccade import collector
 from saccade.backends.cpu.codegen.parameters import Parameters
@@ -56,9 +59,24 @@ class ObjectFile:
 
 @cache
 def llvm_version() -> str:
-    """Version of llvmlite, whose LLVM is one of its own."""
-    # Without importing it, which takes 40 ms and 40 MB: there may be nothing to compile.
-    return version("llvmlite")
+    """Version of llvmlite, whose LLVM is one of its own; empty if there is none."""
+    # Read, not imported, which takes 40 ms and 40 MB: there may be nothing to compile.
+    found = find_spec("llvmlite")
+    if found is None or found.origin is None:
+        return ""
+    with suppress(OSError):
+        text = Path(found.origin).with_name("_version.py").read_text(encoding="utf-8")
+        told = re.search(r"version_version = '([^']+)'", text)
+        if told is not None:
+            return told.group(1)
+    return _imported_version()
+
+
+def _imported_version() -> str:
+    with forkless:
+        import llvmlite  # noqa: PLC0415 - see above; of versions that are written otherwise
+
+    return str(llvmlite.__version__)
 
 
 class Objects:
