@@ -60,7 +60,8 @@ def test_one_graph_holds_for_all_sizes(name):
         assert result.within(FP32_TOLERANCE), (shape, result)
 
 
-def test_the_graph_is_kept_with_them(cache):
+def test_the_graph_is_kept_with_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
     made = text_model(BODIES["padded and pooled"], "float[1, 2, H, W] x", weights=WEIGHTS, opset=17)
     x = np.random.default_rng(0).random(SHAPES[1], np.float32)
     first = saccade.compile(made)(x)
