@@ -18,9 +18,11 @@ __all__ = [
     "JsonOption",
     "ModelArgument",
     "PrecisionOption",
+    "ProgramShapesOption",
     "ShapeOption",
     "ThreadsOption",
     "existing_model",
+    "parse_programs",
     "parse_shapes",
 ]
 
@@ -28,6 +30,14 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX fi
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1x3x224x224", help="Fix the shape of an input."),
+]
+ProgramShapesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1x3x224x224",
+        help="Shapes of a program's inputs, several separated by commas; one option a program.",
+    ),
 ]
 InputOption = Annotated[
     list[str] | None,
@@ -90,3 +100,8 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
             raise OptionError(f"--shape names {name or 'the input'} twice")
         shapes[name] = tuple(map(int, parts))
     return shapes
+
+
+def parse_programs(texts: list[str] | None) -> list[dict[str, tuple[int, ...]]]:
+    """Shapes for each `--shape` of a command that makes several programs; one, of none, without."""
+    return [parse_shapes(text.split(",")) for text in texts or () if text] or [{}]

@@ -14,22 +14,15 @@ from saccade.cli._options import (
     ImportOption,
     ModelArgument,
     PrecisionOption,
+    ProgramShapesOption,
     existing_model,
-    parse_shapes,
+    parse_programs,
 )
 from saccade.cli._print import say
 from saccade.errors import OptionError
 
 __all__ = ["build"]
 
-BuildShapeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=1x3x224x224",
-        help="Shapes of a program's inputs, several separated by commas; one option a program.",
-    ),
-]
 BuildDeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda", help="Where it is to run.")]
 ArchOption = Annotated[
     str | None, typer.Option(metavar="sm_90", help="Architecture of the GPU: sm_80 to sm_100.")
@@ -50,7 +43,7 @@ def build(
     arch: ArchOption = None,
     machine: BuildMachineOption = None,
     precision: PrecisionOption = "fp32",
-    shape: BuildShapeOption = None,
+    shape: ProgramShapesOption = None,
     allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
 ) -> None:
@@ -59,7 +52,7 @@ def build(
     Choices that were tuned on such a machine are taken from a file that `tune` exported.
     """
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
-    sets = [parse_shapes(text.split(",")) for text in shape or [""] if text] or [{}]
+    sets = parse_programs(shape)
     path = existing_model(model)
     from saccade.backends.cuda.gpus import machine_for
     from saccade.cli._model import compile_model, warn_of_refusals

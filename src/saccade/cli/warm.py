@@ -4,38 +4,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from saccade.cli._options import (
     AllowOption,
     DeviceOption,
     ImportOption,
     ModelArgument,
     PrecisionOption,
+    ProgramShapesOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
+    parse_programs,
 )
 from saccade.cli._print import say
 
 __all__ = ["warm"]
 
-WarmShapeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=1x3x224x224",
-        help="Shapes of a program's inputs, several separated by commas; one option a program.",
-    ),
-]
-
 
 def warm(
     model: ModelArgument,
     *,
-    shape: WarmShapeOption = None,
+    shape: ProgramShapesOption = None,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
@@ -44,7 +32,7 @@ def warm(
 ) -> None:
     """Prepare MODEL for input sizes: later starts with the same options find them in the cache."""
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
-    sets = [parse_shapes(text.split(",")) for text in shape or [""] if text] or [{}]
+    sets = parse_programs(shape)
     path = existing_model(model)
     from saccade.cli._model import compile_model
     from saccade.cli._progress import working
