@@ -46,6 +46,8 @@ _DONE_ANYWAY = frozenset(
     }
 )  # fmt: skip
 """Attributes that say how, or what Saccade does whatever they say."""
+_OTHERS = ("read_config_from_model", "disabled_optimizers", "enable_fallback")
+"""Arguments of ONNX Runtime's session that mean nothing here."""
 _log = logging.getLogger("saccade")
 
 
@@ -69,14 +71,9 @@ class ExecutionMode(IntEnum):
 class _Settings:
     """Attributes as ONNX Runtime's classes have them; any may be set."""
 
-    def __init__(self) -> None:
-        self._given: dict[str, object] = {}
-
     def __setattr__(self, name: str, value: object) -> None:
-        if not name.startswith("_"):
-            self._given[name] = value
-            if name not in _DONE_ANYWAY and name != "intra_op_num_threads":
-                _log.warning("%s.%s has no meaning here", type(self).__name__, name)
+        if name not in _DONE_ANYWAY and name != "intra_op_num_threads":
+            _log.warning("%s.%s has no meaning here", type(self).__name__, name)
         super().__setattr__(name, value)
 
 
@@ -167,7 +164,6 @@ class InferenceSession:
         del provider_options
         self._source = path_or_bytes
         self._options = sess_options or SessionOptions()
-        threads = getattr(self._options, "intra_op_num_threads", 0) or None
         options = {name: value for name, value in more.items() if name not in _OTHERS}
         wanted = [one if isinstance(one, str) else one[0] for one in providers or [_CPU]]
         self._providers = [_CPU]
@@ -178,9 +174,13 @@ class InferenceSession:
             except (DeviceError, OptionError) as error:
                 _log.warning("no GPU is used: %s", error)
         if len(self._providers) == 1:
-            self._model = compile_model(path_or_bytes, threads=threads, **options)
+            self._model = compile_model(
+                path_or_bytes, threads=self._options.intra_op_num_threads or None, **options
+            )
         self._inputs = [_node_arg(info) for info in self._model.inputs]
         self._outputs = [_node_arg(info) for info in self._model.outputs]
+        self._names = [one.name for one in self._outputs]
+        self._dtypes = {info.name: info.dtype for info in self._model.inputs if not info.held}
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in the file's order."""
@@ -237,24 +237,19 @@ class InferenceSession:
             InputError: If an input is missing, unknown or does not fit, or there is no such output.
         """
         del run_options
-        known = [one.name for one in self._outputs]
-        names = list(output_names or known)
-        unknown = [name for name in names if name not in known]
+        names = output_names or self._names
+        unknown = [name for name in names if name not in self._names]
         if unknown:
-            raise InputError(f"there is no output {unknown[0]!r}; there are {', '.join(known)}")
-        kinds = {info.name: info for info in self._model.inputs}
+            known = ", ".join(self._names)
+            raise InputError(f"there is no output {unknown[0]!r}; there are {known}")
         feed = {
             name: value
-            if hasattr(value, "dtype") or name not in kinds or kinds[name].held
-            else np.asarray(value, kinds[name].dtype)
+            if hasattr(value, "dtype") or name not in self._dtypes
+            else np.asarray(value, self._dtypes[name])
             for name, value in input_feed.items()
         }
         results = self._model.run(feed)
         return [results[name] for name in names]
-
-
-_OTHERS = ("read_config_from_model", "disabled_optimizers", "enable_fallback")
-"""Arguments of ONNX Runtime's session that mean nothing here."""
 
 
 def _node_arg(info: TensorInfo) -> NodeArg:
