@@ -4,13 +4,14 @@
 
 A MODEL is an ONNX file; SHAPE, such as 1x3x224x224, is of its only input that has free axes. FOLDER
 gets a file for each processor (`backends/cpu/runtime/prebuilt.py`), with what the models take at
-these sizes and at others around them, in float32. It is found where it is the package
-`saccade_kernels`, or where the variable SACCADE_KERNELS names it.
+these sizes and at others around them, in float32. They are found where the folder is called
+`saccade_kernels` and lies on Python's path.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,7 @@ import saccade
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.machines import MACHINES
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_text
-from saccade.backends.cpu.runtime.objects import entry_of, text_entry
+from saccade.backends.cpu.runtime.objects import encode_object, text_object
 from saccade.backends.cpu.runtime.prebuilt import file_name, write_prebuilt
 from saccade.errors import OptionError
 from saccade.processes import Processes
@@ -41,16 +42,18 @@ def prebuild(folder: Path, models: Iterable[str], machines: Sequence[str]) -> di
         OptionError: If a model has several inputs with free axes, or no shape is given for one.
         SaccadeError: As of `saccade.compile`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     models, counts = list(models), {}
+    files = defaultdict[str, dict[str, bytes]](dict)  # machines may share one
     for machine in machines:
-        entries: dict[str, bytes] = {}
-        name = ""
+        named = set[str]()
         for model in models:
-            found, name = _entries(model, machine)
-            entries |= found
+            entries, name = _entries(model, machine)
+            files[name] |= entries
+            named |= entries.keys()
+        counts[machine] = len(named)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, entries in files.items():
         write_prebuilt(folder / name, entries)
-        counts[machine] = len(entries)
     return counts
 
 
@@ -77,8 +80,8 @@ def _entries(text: str, machine: str) -> tuple[dict[str, bytes], str]:
     with closing(Processes()) as processes:
         files = backend.objects.get(keys, processes)
     target = backend.target
-    driver = text_entry(driver_text(target), target, compile_driver(target))
-    found = dict([driver, *((file.symbol, entry_of(file)) for file in files.values())])
+    driver = text_object(driver_text(target), target, compile_driver(target))
+    found = {file.symbol: encode_object(file) for file in (driver, *files.values())}
     return found, file_name(target.code)
 
 

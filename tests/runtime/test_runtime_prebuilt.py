@@ -73,15 +73,19 @@ def test_checked_code_is_not_taken_from_them(cache, made, monkeypatch):
 @same_code
 def test_a_damaged_kernel_is_compiled(cache, made, monkeypatch, tmp_path):
     (path,) = made.iterdir()
-    whole = bytearray(path.read_bytes())
-    whole[-20] ^= 255  # in the last kernel
+    whole, places = bytearray(path.read_bytes()), Prebuilt(path)._places
+    for name, (offset, length) in places.items():
+        if name.startswith("conv2d_"):
+            whole[offset + length // 2] ^= 255
     wanted, _ = started(cache=False)
     package = tmp_path / prebuilt.PACKAGE
     package.mkdir()
     (package / path.name).write_bytes(whole)
     monkeypatch.syspath_prepend(tmp_path)
     prebuilt_for.cache_clear()
-    assert np.array_equal(started(cache=False)[0], wanted)
+    result, compiled_now = started(cache=False)
+    assert np.array_equal(result, wanted)
+    assert 0 < compiled_now <= sum(name.startswith("conv2d_") for name in places)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +136,17 @@ def test_each_processor_has_a_file(model, tmp_path, capsys):
     assert [line.split(":")[0] for line in said] == ["zen5", "desktop-avx2"]
     names = {file_name(described_target(name).code) for name in ("zen5", "desktop-avx2")}
     assert {path.name for path in (tmp_path / "new").iterdir()} == names
+
+
+def test_machines_of_one_code_share_a_file(model, tmp_path):
+    each = [prebuild(tmp_path / name, [f"{model}:1x3x9x9"], [name]) for name in ("zen4", "zen4-64")]
+    both = prebuild(tmp_path / "both", [f"{model}:1x3x9x9"], ["zen4", "zen4-64"])
+    assert both == each[0] | each[1]
+    found = [
+        {name for path in (tmp_path / folder).iterdir() for name in Prebuilt(path)._places}
+        for folder in ("zen4", "zen4-64", "both")
+    ]
+    assert found[2] == found[0] | found[1] and len(list((tmp_path / "both").iterdir())) == 1
 
 
 def test_free_axes_want_a_shape(model, tmp_path):

@@ -53,13 +53,18 @@ def test_another_processor_s_code_is_emulated():
     assert runnable_target("neon") == foreign_target("neon") and lacking("neon") is None
 
 
+@pytest.mark.skipif(host_target().isa == "neon", reason="described by nothing but LLVM")
 def test_the_system_tells_of_features_what_llvm_does(request):
     if request.config.getoption("--isa") is not None:
         pytest.skip("plays a machine that has less than this one")
     found, asked = target.host_flags(), llvm.get_host_cpu_features()
-    assert {name: asked.get(name, False) for name in found} == dict(found)
+    # An older Linux may not know of all; that it has what it says is what code relies on.
+    assert [name for name, there in found.items() if there and not asked.get(name, False)] == []
+    plain = ("avx2", "fma", "bmi2", "lzcnt", "avx512f", "avx512vl")
+    assert all(found[name] == asked.get(name, False) for name in plain)
 
 
+@pytest.mark.skipif(host_target().isa == "neon", reason="described by nothing but LLVM")
 def test_a_processor_that_lacks_something_gets_code_of_its_own(monkeypatch):
     flags = {**target.host_flags(), "gfni": False, "movbe": False}
     monkeypatch.setattr(target, "host_flags", lambda: flags)

@@ -153,13 +153,13 @@ def host_target(isa: Isa = "native") -> Target:
 
 def host_flags() -> Mapping[str, bool]:
     """What this processor has of what kernels and described processors want, by LLVM's names."""
-    system = cpuinfo().get("flags")
-    if system is None:
+    told = cpuinfo().get("flags")
+    if told is None:
         import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms and 40 MB, where the system is silent
 
         found: Mapping[str, bool] = llvm.get_host_cpu_features()
         return found
-    there = set(system.split())
+    there = set(told.split())
     names = sorted({name for used in _USED.values() for name in used})
     return {name: _SYSTEM_NAMES.get(name, name) in there for name in names}
 
@@ -176,18 +176,18 @@ def _host_target(isa: Isa) -> Target:
         raise OptionError(f"isa={isa!r} is not one of native, avx512, avx2")
     if not has2 or (chosen == "avx512" and not has512):
         raise OptionError(f"this machine's processor does not have {chosen}")
-    like = _like("avx512" if has512 else "avx2")
-    cpu, features, triple = like.cpu, _FEATURES[chosen], like.triple
-    if chosen == "avx2":
-        cpu = _OLDER
+    like, caches = _like("avx512" if has512 else "avx2"), cache_sizes()
+    wide = chosen == "avx512"
+    triple, cpu, features = like.triple, like.cpu if wide else _OLDER, _FEATURES[chosen]
     if not _runs(cpu, flags) or system() != "Linux":
-        triple, own, features = _told_by_llvm()
-        cpu = own if chosen == "avx512" else _OLDER
-        wide = chosen == "avx512"
-        each = [f for f in features.split(",") if wide or not re.search("avx512|evex|avx10", f)]
-        features = ",".join((*each, _FEATURES["avx512"] if wide else "-avx512f"))
-    caches, bits, registers = cache_sizes(), *((512, 32) if chosen == "avx512" else (256, 16))
-    bf16 = chosen == "avx512" and flags.get("avx512bf16", False)
+        triple, own, told = _told_by_llvm()
+        if wide:
+            cpu, features = own, f"{told},{features}"
+        else:
+            kept = [f for f in told.split(",") if not re.search("avx512|evex|avx10", f)]
+            features = ",".join((*kept, "-avx512f"))
+    bits, registers = (512, 32) if wide else (256, 16)
+    bf16 = wide and flags.get("avx512bf16", False)
     return Target(chosen, bits, registers, triple, cpu, features, bf16, *caches, like.name)
 
 

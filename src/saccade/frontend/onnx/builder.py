@@ -304,10 +304,9 @@ class Builder:
         self, op: Op, inputs: Sequence[Value], types: Sequence[TensorType], name: str
     ) -> tuple[Value, ...] | None:
         # A negative extent is left to `value`, which names it.
-        shapes = [[d for d in t.shape if isinstance(d, int) and d >= 0] for t in types]
-        if any(len(known) < len(t.shape) for known, t in zip(shapes, types, strict=True)):
+        if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
-        counts = [math.prod(known) for known in shapes]
+        counts = [math.prod(d for d in t.shape if isinstance(d, int)) for t in types]
         # Elements of few bits are rounded by what gives them, and bits are what they are.
         exact = [op.bitwise or t.dtype.is_narrow for t in types]
         computed = [

@@ -39,11 +39,11 @@ __all__ = [
     "Key",
     "ObjectFile",
     "Objects",
-    "entry_of",
+    "encode_object",
     "keep_text",
     "kept_text",
     "llvm_version",
-    "text_entry",
+    "text_object",
 ]
 
 
@@ -211,7 +211,7 @@ class _Folder:
     def write(self, entry: ObjectFile) -> None:
         """Keep an entry, as far as the disk allows."""
         if self._folder is not None:
-            self._folder.write(f"{entry.symbol}.bin", _encode(entry))
+            self._folder.write(f"{entry.symbol}.bin", encode_object(entry))
 
 
 def kept_text(text: str, target: Target) -> bytes | None:
@@ -222,18 +222,12 @@ def kept_text(text: str, target: Target) -> bytes | None:
 
 def keep_text(text: str, target: Target, code: bytes) -> None:
     """Leave it there."""
-    _Folder(target, use=True).write(ObjectFile(_text_symbol(text, target), code, Parameters(), ()))
+    _Folder(target, use=True).write(text_object(text, target, code))
 
 
-def entry_of(file: ObjectFile) -> bytes:
-    """What stands for a kernel in files of those that come compiled."""
-    return _encode(file)
-
-
-def text_entry(text: str, target: Target, code: bytes) -> tuple[str, bytes]:
-    """Name and content of a piece of LLVM IR text's object code, in the same files."""
-    symbol = _text_symbol(text, target)
-    return symbol, _encode(ObjectFile(symbol, code, Parameters(), ()))
+def text_object(text: str, target: Target, code: bytes) -> ObjectFile:
+    """Object code of a piece of LLVM IR text, which has no parameters."""
+    return ObjectFile(_text_symbol(text, target), code, Parameters(), ())
 
 
 def _text_symbol(text: str, target: Target) -> str:
@@ -244,14 +238,15 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _encode(entry: ObjectFile) -> bytes:
+def encode_object(entry: ObjectFile) -> bytes:
+    """An object as it is kept: a line of JSON, then the code."""
     known = entry.parameters
     head = [entry.symbol, known.pointers, known.integers, entry.accesses]
     return json.dumps(head).encode() + b"\n" + entry.code
 
 
 def _decode(symbol: str, payload: bytes) -> ObjectFile | None:
-    """The entry, or None if the payload is not what `_encode` wrote for this symbol."""
+    """The entry, or None if the payload is not what `encode_object` wrote for this symbol."""
     line, _, code = payload.partition(b"\n")
     try:
         name, pointers, integers, accesses = json.loads(line)
