@@ -4,8 +4,8 @@
 
 A MODEL is an ONNX file; SHAPE, such as 1x3x224x224, is of its only input that has free axes. FOLDER
 gets a file for each processor (`backends/cpu/runtime/prebuilt.py`), with what the models take at
-these sizes and at others around them, in float32. They are found where the folder is called
-`saccade_kernels` and lies on Python's path.
+these sizes and at others around them, in float32, for teams of one to eight. They are found where
+the folder is called `saccade_kernels` and lies on Python's path.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import saccade
@@ -27,6 +28,8 @@ from saccade.processes import Processes
 
 __all__ = ["main", "prebuild"]
 
+_TEAMS = (1, 2, 4, 8)
+"""Widths of teams, which tiles depend on."""
 _MACHINES = ("zen4", "zen5", "sapphire-rapids", "desktop-avx2")
 
 
@@ -46,8 +49,8 @@ def prebuild(folder: Path, models: Iterable[str], machines: Sequence[str]) -> di
     files = defaultdict[str, dict[str, bytes]](dict)  # machines may share one
     for machine in machines:
         named = set[str]()
-        for model in models:
-            entries, name = _entries(model, machine)
+        for model, threads in product(models, _TEAMS):
+            entries, name = _entries(model, machine, threads)
             files[name] |= entries
             named |= entries.keys()
         counts[machine] = len(named)
@@ -57,10 +60,11 @@ def prebuild(folder: Path, models: Iterable[str], machines: Sequence[str]) -> di
     return counts
 
 
-def _entries(text: str, machine: str) -> tuple[dict[str, bytes], str]:
+def _entries(text: str, machine: str, threads: int) -> tuple[dict[str, bytes], str]:
     """What one model needs on a machine, and the name of the file that it belongs to."""
     path, _, given = text.partition(":")
-    model = saccade.compile(path, machine=machine, cache=False)
+    # With the cache: most of what one team takes is what the others do.
+    model = saccade.compile(path, machine=machine, threads=threads)
     shapes = [
         tuple(map(int, given.split("x"))) if given and not _fixed(info.shape) else info.shape
         for info in model.inputs

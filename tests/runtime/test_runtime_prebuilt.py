@@ -8,6 +8,8 @@ import pytest
 from runtime_models import compiled, convolutions, image
 
 import saccade
+from saccade.backends.cpu import target
+from saccade.backends.cpu.machines import MACHINES
 from saccade.backends.cpu.runtime import prebuilt
 from saccade.backends.cpu.runtime.prebuilt import Prebuilt, file_name, prebuilt_for, write_prebuilt
 from saccade.backends.cpu.target import described_target, host_target
@@ -34,10 +36,17 @@ def made(model, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
-    """What was found is forgotten: tests name other folders."""
+def _fresh(monkeypatch):
+    """What was found is forgotten: tests name other folders.
+
+    Caches, by which tiles are chosen, are the described machine's, whatever this one has.
+    """
+    known = MACHINES[host_target().machine]
+    monkeypatch.setattr(target, "cache_sizes", lambda: (known.l1, known.l2, known.l3))
+    host_target.cache_clear()
     prebuilt_for.cache_clear()
     yield
+    host_target.cache_clear()
     prebuilt_for.cache_clear()
 
 
