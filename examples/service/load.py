@@ -151,23 +151,26 @@ async def stops_in_order(
 
 def chart(latencies: list[float], marks: dict[int, float]) -> Image.Image:
     """A histogram of the latencies, and lines at their percentiles."""
-    width, height, foot = 640, 240, 30
-    most = max(latencies) * 1.05
-    counts, _ = np.histogram(latencies, 60, (0, most))
+    width, height, foot, ticks = 640, 240, 24, 5
+    tick = 10 ** np.floor(np.log10(max(latencies) / ticks))
+    tick = next(tick * k for k in (1, 2, 5, 10) if tick * k * ticks >= max(latencies))
+    counts, _ = np.histogram(latencies, 60, (0, ticks * tick))
     image = Image.new("RGB", (width, height), "white")
     pen = ImageDraw.Draw(image)
-    step = width / len(counts)
+    step, base = width / len(counts), height - foot
     for place, count in enumerate(counts):
-        top = height - foot - (height - foot - 30) * count / counts.max()
-        pen.rectangle((place * step, top, (place + 1) * step - 2, height - foot), fill="#4a7ab5")
-    pen.line((0, height - foot, width, height - foot), fill="black")
-    for part in range(5):
-        x = width * part / 5
-        pen.text((x + 3, height - foot + 8), f"{most * part / 5:.0f} ms", fill="black")
+        top = base - (base - 50) * count / counts.max()
+        pen.rectangle((place * step, top, (place + 1) * step - 2, base), fill="#4a7ab5")
+    pen.line((0, base, width, base), fill="black")
+    for number in range(ticks):
+        x = width * number / ticks
+        pen.line((x, base, x, base + 5), fill="black")
+        pen.text((x + 4, base + 6), f"{tick * number:g} ms", fill="black")
     for number, (percentile, value) in enumerate(marks.items()):
-        x = width * value / most
-        pen.line((x, 0, x, height - foot), fill="#c0392b")
-        pen.text((x - 30, 2 + 11 * number), f"p{percentile}", fill="#c0392b")
+        x = width * value / (ticks * tick)
+        pen.line((x, 0, x, base), fill="#c0392b")
+        text = f"p{percentile} {value:.0f} ms"
+        pen.text((x - 6 * len(text) - 4, 2 + 13 * number), text, fill="#c0392b")
     return image
 
 
