@@ -16,8 +16,8 @@ from saccade.kernels.base import View
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
 from saccade.layout.search import Storage, search
-from saccade.layout.select import Available, Selector
-from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
+from saccade.layout.select import Available, Decisions, Selector
+from saccade.layout.sizes import add_shapes, bound, check_empty, check_guards, fitted, shapes_of
 from saccade.layout.storage import BufferBuilder, place
 from saccade.layout.types import BufferKind, GraphLayout, Pair, Passed, StepLayout, Stored, Timings
 from saccade.layout.views import channels_last, part, row_major
@@ -45,6 +45,7 @@ def assign(
     timings: Timings | None = None,
     limits: Limits | None = None,
     reuse: bool = False,
+    decisions: Decisions | None = None,
 ) -> GraphLayout:
     """Lay out `graph` for the given sizes of its symbols.
 
@@ -59,6 +60,7 @@ def assign(
         limits: The default ones if None.
         reuse: Whether two steps with code may take the place of one without that is faster but
             gives the same bits.
+        decisions: Of other sizes of the model.
 
     Raises:
         PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit; if
@@ -69,14 +71,14 @@ def assign(
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
     # One for fusions and layout: what both ask about is answered once.
-    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact, deadline)
+    selector = Selector(backend, available, timings, decisions)
+    fitter = Fitter(selector, backend, threads, exact, deadline)
     lowered, graph = graph, backend.fusions.fuse(graph, shapes, fitter.takes(graph))
     known = fitted(lowered, graph)
     add_shapes(shapes, graph, sizes)
     pairs = backend.fusions.pairs(graph, shapes, tuned=timings is not None)
     # A pair's node is not in the graph: it takes the place of two only where that is faster.
-    nodes = (*graph.nodes, *(pair.both for pair in pairs.joint.values()))
-    ops = {node: node.op.bind(sizes) for node in nodes}
+    ops = bound(graph, (pair.both for pair in pairs.joint.values()), sizes)
     check_guards(graph, known, ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     deadline.check()
