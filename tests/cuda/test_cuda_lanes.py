@@ -16,13 +16,15 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import View
 from saccade.kernels.cuda import kernel_named
-from saccade.kernels.cuda.conv2d.pack_lanes import lane_terms
+from saccade.kernels.cuda.conv2d.pack_lanes import lane_columns, lane_terms
 from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 FEW_OUTPUTS = kernel_named("conv2d.few_outputs_lanes")
 FEW_CHANNELS = kernel_named("conv2d.few_channels_lanes")
+STEM = kernel_named("conv2d.stem_lanes")
 SAME = Conv2d(padding=(1, 1, 1, 1))
+HALVES = Conv2d((2, 2), (3, 3, 3, 3))
 DEPTH_TO_SPACE = DepthToSpaceStore(2, "CRD")
 
 
@@ -38,6 +40,11 @@ def to_few(c=16, k=3, taps=(3, 3), op=SAME, size=(12, 40), arch=90, y=None):
 
 def of_few(c=3, k=24, taps=(3, 3), op=SAME, size=(12, 40), **more):
     return call(1, c, *size, k, taps, op, **more)
+
+
+def stem(c=3, k=64, taps=(7, 7), op=HALVES, size=(30, 44), dtype=DType.F32, **more):
+    made = call(1, c, *size, k, taps, op, **more)
+    return replace(made, inputs=(planes(1, c, *size, dtype), *made.inputs[1:]))
 
 
 REFUSED_OUTPUTS = {
@@ -64,6 +71,25 @@ REFUSED_CHANNELS = {
     "pixels of the result are no vectors": of_few(k=20),
     "pixels are no multiples of 16 bytes apart": of_few(y=nhwc((1, 24, 12, 40), pitch=28)),
 }
+
+
+REFUSED_STEMS = {
+    "sm_80": stem(arch=80),
+    "5 input channels, 7 rows of taps": stem(c=5),
+    "4 input channels, 12 rows of taps": stem(c=4, taps=(12, 7)),
+    "rows of 8 taps, strides (2, 2), dilations (1, 1)": stem(taps=(7, 8)),
+    "rows of 7 taps, strides (2, 1), dilations (1, 1)": stem(op=Conv2d((2, 1), (3, 3, 3, 3))),
+    "rows of 7 taps, strides (2, 2), dilations (1, 2)": stem(op=replace(HALVES, dilation=(1, 2))),
+    "rows of x are no pairs of neighbours": stem(size=(30, 43)),
+    "pixels of the result are no vectors": stem(k=20),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED_STEMS)
+def test_what_stems_refuse(reason):
+    assert STEM.supports(stem()) is None
+    assert STEM.supports(stem(taps=(7, 8), op=Conv2d((2, 2), (3, 2, 3, 4)))) is None
+    assert STEM.supports(REFUSED_STEMS[reason]) == reason
 
 
 @pytest.mark.parametrize("reason", REFUSED_OUTPUTS)
@@ -138,21 +164,57 @@ def test_filters_lie_by_their_terms():
     assert not packed[5:].any() and not packed[:, 12:].any()
 
 
+def test_a_lane_s_columns_are_neighbours():
+    for columns, run in ((16, 4), (32, 8), (64, 8), (128, 8)):
+        channels = lane_columns(columns)
+        assert sorted(channels) == list(range(columns))
+        for q in range(4):
+            own = [8 * part + 2 * q + i for part in range(columns // 8) for i in (0, 1)]
+            found = channels[own].reshape(-1, run)
+            assert (np.diff(found) == 1).all() and (found[:, 0] % run == 0).all()
+
+
+@pytest.mark.parametrize("op", [HALVES, Conv2d((1, 2), (2, 2, 1, 0)), Conv2d((4, 4), (0, 1, 0, 0))])
+def test_rows_of_taps_begin_at_even_pixels(op):
+    x, weights = operands(1, c=3, h=21, w=26, k=40, taps=(5, 6))
+    made = stem(3, 40, (5, 6), op, (21, 26))
+    (launch,) = next(iter(STEM.variants(made))).launches
+    packing, columns = launch.operands["w"].packing, launch.config.tile.columns
+    packed = FUNCTIONS[packing.function](weights, *packing.parameters).astype(float)
+    assert packed.shape == (launch.integers["filters"], launch.integers["depth"])
+    _, _, p, q = op.sum_shape((1, 3, 21, 26), weights.shape)
+    before = op.padding[1] + op.padding[1] % 2
+    wide = np.pad(x[0], ((op.padding[0], 40), (before, 40), (0, 0)))
+    found = np.zeros((p, q, len(packed)))
+    for row, left in np.ndindex(p, q):
+        taps = wide[row * op.stride[0] : row * op.stride[0] + 5, left * op.stride[1] :][:, :8]
+        terms = np.zeros(packed.shape[1])
+        terms[: 3 * 5 * 8] = taps.transpose(2, 0, 1).ravel()
+        found[row, left] = packed @ terms
+    order = np.concatenate([i + lane_columns(columns) for i in range(0, len(packed), columns)])
+    found = found[..., np.argsort(order)][..., :40]
+    np.testing.assert_array_equal(found, reference(x, weights, op)[0])
+
+
 def test_estimates_choose_them():
     large = to_few(size=(2880, 5120))
     plain = kernel_named("conv2d.few_outputs")
     assert next(FEW_OUTPUTS.variants(large)).micros < next(plain.variants(large)).micros
-    stem = of_few(k=64, size=(720, 1280))
+    thin = of_few(k=64, size=(720, 1280))
     for name in ("conv2d.few_channels", "conv2d.row_taps"):
-        other = next(iter(kernel_named(name).variants(stem))).micros
-        assert next(FEW_CHANNELS.variants(stem)).micros < other, name
+        other = next(iter(kernel_named(name).variants(thin))).micros
+        assert next(FEW_CHANNELS.variants(thin)).micros < other, name
+    halved = stem(size=(224, 224))
+    for name in ("conv2d.few_channels", "conv2d.row_taps", "conv2d.hopper_stem"):
+        other = next(iter(kernel_named(name).variants(halved))).micros
+        assert next(STEM.variants(halved)).micros < other, name
 
 
 CODE = """
 import re
 from saccade.backends.cuda.codegen.compile import compile_entry
 from saccade.backends.cuda.codegen.disassemble import disassembled
-from test_cuda_lanes import FEW_CHANNELS, FEW_OUTPUTS, of_few, to_few
+from test_cuda_lanes import FEW_CHANNELS, FEW_OUTPUTS, STEM, of_few, stem, to_few
 
 def codes(kernel, call, arch=90):
     for variant in kernel.variants(call):
@@ -160,7 +222,7 @@ def codes(kernel, call, arch=90):
         entry = kernel.entry(launch.config)
         code = disassembled(compile_entry(entry, arch, tuple(launch.operands)))
         assert not re.search("LDS|STS|LDSM", code), "through shared memory"
-        assert "STL" not in code and "HMMA.16816" in code
+        assert "STL" not in code and ("HMMA.16816" in code or "HGMMA" in code)
         yield code
 
 for code in codes(FEW_OUTPUTS, to_few()):
@@ -172,6 +234,9 @@ for code in codes(FEW_OUTPUTS, to_few(arch=80), 80):
 for code in codes(FEW_CHANNELS, of_few()):
     assert "STG.E.128" in code
 next(codes(FEW_CHANNELS, of_few(arch=80), 80))
+for code in codes(STEM, stem()):
+    assert "LDG.E.64" in code and "STG.E.128" in code and "UBLKPF" in code
+    assert code.count("PRMT") < 16, "operands are put together of halves"
 """
 
 

@@ -49,6 +49,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv2d.hopper_point", ("Conv2dPoint",), "conv2d.hopper_point", "CONV2D_HOPPER_POINT"
     ),
     CudaListed("conv2d.hopper_stem", ("Conv2d",), "conv2d.hopper_stem", "CONV2D_HOPPER_STEM"),
+    CudaListed("conv2d.stem_lanes", ("Conv2d",), "conv2d.stem_lanes", "CONV2D_STEM_LANES"),
     CudaListed("conv2d.hopper_sum", ("Conv2dSum",), "conv2d.hopper_sum", "CONV2D_HOPPER_SUM"),
     CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
     CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),

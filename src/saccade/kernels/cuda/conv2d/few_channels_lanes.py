@@ -29,11 +29,15 @@ from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.precision import product_dtype
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
-__all__ = ["CONV2D_FEW_CHANNELS_LANES", "FewChannelsLanesConfig", "FewChannelsLanesTile"]
+__all__ = [
+    "CONV2D_FEW_CHANNELS_LANES", "VECTOR", "FewChannelsLanesConfig", "FewChannelsLanesTile",
+    "refused",
+]  # fmt: skip
 
 _MOST_CHANNELS = 8  # of x: more are neighbours elsewhere, which other kernels load together
 _MOST_TERMS = 80  # whose weights stay in registers
-_VECTOR = 8  # elements of y that a lane stores at once
+VECTOR = 8
+"""Elements of y that a lane stores at once."""
 _SINCE = 80  # the first compute capability with these matrix instructions
 
 
@@ -92,10 +96,19 @@ class FewChannelsLanesConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    op: Conv2d = call.op
-    w, y = call.inputs[1], call.outputs[0]
+    w = call.inputs[1]
     if call.target.arch < _SINCE:
         return f"sm_{call.target.arch}"
+    terms = w.shape[1] * w.shape[2] * w.shape[3]
+    if w.shape[1] > _MOST_CHANNELS or terms > _MOST_TERMS:
+        return f"sums of {w.shape[1]} channels and {w.shape[2]}x{w.shape[3]} taps"
+    return refused(call)
+
+
+def refused(call: CudaCall) -> str | None:
+    """Why sums do not go to the result as they lie in lanes, whatever the window."""
+    op: Conv2d = call.op
+    y = call.outputs[0]
     if product_dtype(call) not in (DType.F16, DType.BF16):
         return "products in float32"
     if y.dtype is not product_dtype(call):
@@ -108,10 +121,7 @@ def _supports(call: CudaCall) -> str | None:
         return "weights are no constant"
     if isinstance(op.store, DepthToSpaceStore | InterleaveStore):
         return "a store that moves channels"
-    terms = w.shape[1] * w.shape[2] * w.shape[3]
-    if w.shape[1] > _MOST_CHANNELS or terms > _MOST_TERMS:
-        return f"sums of {w.shape[1]} channels and {w.shape[2]}x{w.shape[3]} taps"
-    if y.strides[1] != 1 or y.shape[1] % _VECTOR:
+    if y.strides[1] != 1 or y.shape[1] % VECTOR:
         return "pixels of the result are no vectors"
     return unaligned(y) or unfit(call)
 
@@ -169,10 +179,10 @@ def _launches(call: CudaCall, tile: FewChannelsLanesTile) -> tuple[Launch, ...]:
         "cuda.lane_filters", (kind.value, depth, filters), (1,), filters * depth * kind.itemsize
     )
     integers = {
-        "h": x.shape[2], "wd": x.shape[3], "k": k // _VECTOR, "p": p, "q": q,
+        "h": x.shape[2], "wd": x.shape[3], "k": k // VECTOR, "p": p, "q": q,
         "x_n": x.strides[0], "x_c": x.strides[1], "x_h": x.strides[2], "x_w": x.strides[3],
-        "y_n": y.strides[0] // _VECTOR, "y_p": y.strides[2] // _VECTOR,
-        "y_q": y.strides[3] // _VECTOR,
+        "y_n": y.strides[0] // VECTOR, "y_p": y.strides[2] // VECTOR,
+        "y_q": y.strides[3] // VECTOR,
         **{name: n for name, n in fused.integers.items() if name not in STORES},
     }  # fmt: skip
     operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **fused.operands}

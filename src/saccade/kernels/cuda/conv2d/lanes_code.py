@@ -61,14 +61,19 @@ def row_of_taps(
 
 
 @gluon.jit
-def ask(address, nbytes):
-    """One thread asks the L2 cache for bytes, a multiple of 16 of them or none."""
+def threads(WARPS: gl.constexpr):
+    """Each thread's number."""
+    return gl.arange(0, 32 * WARPS, layout=gl.BlockedLayout([1], [32], [WARPS], [0]))
+
+
+@gluon.jit
+def ask(addresses, nbytes):
+    """Each thread asks the L2 cache for bytes: whole sixteens, of which none need be there."""
     gl.inline_asm_elementwise(
-        "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
-        "setp.gt.and.s32 p, $2, 0, p; @p cp.async.bulk.prefetch.L2.global [$1], $2; "
-        "mov.b32 $0, 0; }",
+        "{ .reg .pred p; .reg .b32 n; .reg .b64 a; and.b32 n, $2, -16; setp.gt.s32 p, n, 0; "
+        "and.b64 a, $1, -16; @p cp.async.bulk.prefetch.L2.global [a], n; mov.b32 $0, 0; }",
         "=r,l,r",
-        [address, nbytes],
+        [addresses, nbytes],
         dtype=gl.int32,
         is_pure=False,
         pack=1,
@@ -115,11 +120,11 @@ def convolve_to_few(
     if ASK:
         begin = gl.maximum(first - PAD_L, 0)
         nbytes = (gl.minimum(first - PAD_L + BM + S - 1, wd) - begin) * (STEP * 2)
-        for y0 in gl.static_range(STRIP + R - 1):
-            line = top + y0
-            wanted = gl.where((line >= 0) & (line < h), nbytes, 0)
-            ask(x + line * (x_h * 8) + begin * STEP, wanted)
-        gl.barrier()  # or the compiler puts them off
+        each = threads(WARPS)
+        line = top + each
+        wanted = (line >= 0) & (line < h) & (each < STRIP + R - 1)
+        ask(x + (line * (x_h * 8) + begin * STEP), gl.where(wanted, nbytes, 0))
+        gl.barrier()  # or the compiler puts it off
     chan = gl.arange(0, BC, layout=gl.SliceLayout(0, pixels))
     at = (left * STEP)[:, None] + chan[None, :]
     own = gl.arange(0, 16, layout=gl.SliceLayout(1, first_operand))
@@ -275,28 +280,33 @@ def convolve_few(
             acc = mma_v2(a.to(w.dtype.element_ty), weights[j], acc)
         store_pixels(
             channels_together(acc, WARPS), y, extra, image, line, first, col, k, p, q, y_n, y_p,
-            y_q, EPILOGUE, FETCH,
+            y_q, BM, EPILOGUE, FETCH,
         )  # fmt: skip
 
 
 @gluon.jit
 def store_pixels(
-    acc, y, extra, image, line, first, col, k, p, q, y_n, y_p, y_q, EPILOGUE: gl.constexpr,
-    FETCH: gl.constexpr,
+    acc, y, extra, image, line, first, col, k, p, q, y_n, y_p, y_q, WIDE: gl.constexpr,
+    EPILOGUE: gl.constexpr, FETCH: gl.constexpr,
 ):  # fmt: skip
-    """Sums [pixels, channels] of a row through the epilogue to the result, as they lie in lanes."""
+    """Sums [pixels, channels] of WIDE pixels a line through the epilogue to the result.
+
+    As they lie in lanes; `line` and `first` are the first one's.
+    """
     BM: gl.constexpr = acc.shape[0]
     BN: gl.constexpr = acc.shape[1]
     rows: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     channel = col + gl.arange(0, BN, layout=gl.SliceLayout(0, acc.type.layout))
-    pixel = first + gl.arange(0, BM, layout=rows)
+    row = gl.arange(0, BM, layout=rows)
+    pixel = first + row % WIDE
+    lines = line + row // WIDE
     images = image + gl.zeros((BM,), gl.int32, layout=rows)
-    lines = line + gl.zeros((BM,), gl.int32, layout=rows)
-    row_mask = (pixel < q) & (line < p)
+    row_mask = (pixel < q) & (lines < p)
     there = channel < k * 8
     fetched = ()
     if FETCH is not None:
         fetched = FETCH(images, channel, lines, pixel, row_mask, there, extra)
     done = EPILOGUE(acc, images, channel, lines, pixel, row_mask, there, fetched, extra)
-    place = (image * (y_n * 8) + line * (y_p * 8) + pixel * (y_q * 8))[:, None] + channel[None, :]
+    place = (image * (y_n * 8) + lines * (y_p * 8) + pixel * (y_q * 8))[:, None]
+    place = place + channel[None, :]
     gl.store(y + place, done.to(y.dtype.element_ty), mask=row_mask[:, None] & there[None, :])
