@@ -1,5 +1,7 @@
 """What the pages of docs/ say is so: blocks run, or are looked at; the site is whole."""
 
+import contextlib
+import importlib
 import os
 import re
 import shlex
@@ -108,6 +110,29 @@ def test_commands_that_are_not_run_exist_with_their_options(words):
     assert result.exit_code == 0, words
     named = {word for word in words if re.fullmatch("--?[a-z][a-z-]*", word)}
     assert named <= set(re.findall(r"--?[a-z][a-z-]*", result.output)), words
+
+
+def documented(path):
+    """What a directive of the page about the API shows: a module's public names, or one thing."""
+    with contextlib.suppress(ModuleNotFoundError):
+        module = importlib.import_module(path)
+        return [getattr(module, name) for name in module.__all__]
+    where, _, name = path.rpartition(".")
+    return [getattr(importlib.import_module(where), name)]
+
+
+@pytest.mark.parametrize("package", ["saccade", "saccade.ops"])
+def test_the_api_has_every_public_name(package):
+    if package == "saccade.ops":
+        pytest.importorskip("torch")
+    module = importlib.import_module(package)
+    text = (ROOT / "docs" / "api.md").read_text()
+    shown = []
+    for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE):
+        if path.startswith("saccade.ops.") == (package == "saccade.ops"):
+            shown += documented(path)
+    missing = [name for name in module.__all__ if getattr(module, name) not in shown]
+    assert set(missing) <= {"__version__"}
 
 
 def test_what_looks_like_a_mark_is_one():

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from saccade.caches.folder import CacheFolder
 from saccade.caches.key import NAME, SHARED_FILE, SHARED_FOLDER, SHARED_KEY
 from saccade.caches.limit import KINDS
-from saccade.caches.trust import enter, open_file, open_root
+from saccade.caches.trust import UnusableError, enter, open_file, open_root
 from saccade.errors import CacheError
 
 __all__ = ["share"]
@@ -49,8 +49,10 @@ def share(top: CacheFolder) -> int:
             _chmod(root, place, NAME, SHARED_KEY)
         finally:
             os.close(root)
-    except OSError as error:
+    except UnusableError as error:
         raise CacheError(str(error)) from error
+    except OSError as error:  # it is not the user's, but root's
+        raise CacheError(f"{place}: {error.strerror}") from error
     return count
 
 
