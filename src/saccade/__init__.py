@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from saccade.compile import compile  # noqa: A004 - the name that users expect
 from saccade.errors import (
     CacheError,
-    CacheWarning,
     CompileError,
     InputError,
     LoopError,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheError",
-    "CacheWarning",
     "CompileError",
     "InferenceSession",
     "InputError",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 __all__ = [
     "CacheError",
-    "CacheWarning",
     "CompileError",
     "DeviceError",
     "InputError",
@@ -121,13 +120,6 @@ class LoopError(SaccadeError, RuntimeError):
 
 class CacheError(SaccadeError):
     """The cache folder cannot be used."""
-
-
-class CacheWarning(UserWarning):
-    """A part of the cache is not used, because others could have written it or it cannot be used.
-
-    Everything works without it, but each start compiles anew.
-    """
 
 
 class OutOfBoundsError(SaccadeError, IndexError):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cache"]
 
-cache = typer.Typer(help="List, verify or prune the caches on disk.", no_args_is_help=True)
+cache = typer.Typer(help="List, verify, share or prune the caches on disk.", no_args_is_help=True)
 
 RemoveOption = Annotated[bool, typer.Option("--remove", help="Delete what is listed.")]
 ToOption = Annotated[
@@ -101,6 +101,21 @@ def prune(*, to: ToOption = None, everything: AllOption = False) -> None:
         prune_to(top, most)
     after = sum(item.size for item in walk(top))
     say(f"{_size(before - after)} deleted, {_size(after)} left")
+
+
+@cache.command()
+def share() -> None:
+    """Let other users read the cache, weights included, and those entries that will be added.
+
+    They use it if it belongs to root, and add nothing to it.
+    """
+    from saccade.caches.audit import existing_cache
+    from saccade.caches.share import share
+
+    top = existing_cache()
+    if top is None:
+        raise OptionError("there is no cache yet: `saccade warm` makes one")
+    say(f"{share(top)} files in {top.path} can be read by all")
 
 
 def _row(name: str, items: Sequence[Item], what: str) -> str:
