@@ -54,7 +54,8 @@ class StemLanesTile(NamedTuple):
 _SPANS = (7, 4, 2, 1)  # of a program
 _FEWEST, _COLUMNS = 16, (128, 64, 32)  # output channels of a program
 _REGISTERS = 168  # the most of a thread, for three programs a multiprocessor
-# Instructions of a warp: at the start (with its waits), of two rows of taps, of eight channels stored.
+# Instructions of a warp: at the start, waits among them; of two rows of taps; of eight channels
+# stored.
 _BEGIN, _STEP, _STORED = 1200.0, 26.0, 9.0
 _ISSUED = 0.56  # instructions of those that could be issued, as of `conv2d.few_outputs`
 _FLOPS_PER_CYCLE = 256  # float32 operations of a multiprocessor
