@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNNAMED", "declared", "value_inputs"]
 
-UNNAMED = (None, "", "?")
+UNNAMED = (None, "", "?", "-1")
 """What stands for an axis of any size; each such axis has its own."""
 
 _REDUCTIONS = (
