@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.cli._print import say
 from saccade.cli._progress import working
+from saccade.cli._shapes import Asked, compile_shaped
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +26,8 @@ def compile_model(
     source: Path | onnx.ModelProto,
     *,
     algorithms: Path | None = None,
-    **options: str | int | None,
+    shapes: Asked | None = None,
+    **options: str | int | Path | None,
 ) -> ModelLike:
     """`saccade.compile`, with a spinner and the options that are given (are not None)."""
     import saccade  # noqa: PLC0415 - NumPy and the engine are not needed before
@@ -33,7 +35,7 @@ def compile_model(
     package: Any = saccade
     label = source if isinstance(source, Path) else "the model"
     with working(f"compiling {label}"):
-        given = {**options, "algorithms": algorithms}
+        given = {**options, "algorithms": algorithms, "shapes": shapes}
         chosen = {name: value for name, value in given.items() if value is not None}
         model: ModelLike = package.compile(source, **chosen)
     return model
@@ -42,7 +44,7 @@ def compile_model(
 def compile_for(
     path: Path,
     files: Sequence[str] | None,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Asked,
     *,
     algorithms: Path | None = None,
     **options: str | int | None,
@@ -50,8 +52,8 @@ def compile_for(
     """A compiled model and what to run it on, see `make_feeds`; warns of algorithms not taken."""
     from saccade.cli._feeds import make_feeds  # noqa: PLC0415 - NumPy, which inspect does without
 
-    compiled = compile_model(path, algorithms=algorithms, **options)
-    feeds = make_feeds(compiled.inputs, files, shapes)
+    compiled, (sizes,), _ = compile_shaped(path, [shapes], algorithms=algorithms, **options)
+    feeds = make_feeds(compiled.inputs, files, sizes)
     if algorithms is not None:
         warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
     return compiled, feeds

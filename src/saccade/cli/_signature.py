@@ -7,17 +7,21 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from saccade.cli._print import say
 from saccade.errors import InputError, ModelError
+from saccade.shapes import ANY
 
 if TYPE_CHECKING:
     import onnx
 
+    from saccade.cli._shapes import Asked
     from saccade.cli._types import Arrays, TensorInfoLike
+    from saccade.shapes import Axis
 
 __all__ = [
     "InputInfo",
@@ -25,11 +29,14 @@ __all__ = [
     "fixed_shapes",
     "input_sets",
     "is_half",
+    "name_the_only",
     "output_kinds",
     "random_inputs",
     "read_inputs",
     "symbol_values",
 ]
+
+Shape = TypeVar("Shape", bound=tuple[object, ...])
 
 SEED = 20240229
 DEFAULT_BATCH = 1
@@ -48,15 +55,24 @@ class InputInfo:
     held: bool = False
 
 
-def read_inputs(path: Path) -> tuple[InputInfo, ...]:
+def read_inputs(path: Path, axes: Asked = MappingProxyType({})) -> tuple[InputInfo, ...]:
     """The inputs of an ONNX file that have no default value, in order.
+
+    Args:
+        path: The file.
+        axes: Shapes in place of those that it declares.
 
     Raises:
         ModelError: The file is missing or not ONNX.
+        InputError: A shape is of another rank.
     """
     model = _load(path)
     given = {initializer.name for initializer in model.graph.initializer}
-    return tuple(_input_info(value) for value in model.graph.input if value.name not in given)
+    return tuple(
+        _input_info(value, axes.get(value.name))
+        for value in model.graph.input
+        if value.name not in given
+    )
 
 
 def output_kinds(path: Path) -> list[np.dtype[Any]]:
@@ -90,12 +106,20 @@ def _load(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is not an ONNX file: {error}") from None
 
 
-def _input_info(value: onnx.ValueInfoProto) -> InputInfo:
+def _input_info(value: onnx.ValueInfoProto, axes: Sequence[Axis] | None) -> InputInfo:
     import onnx  # noqa: PLC0415
 
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     shape = tuple(_size(value.name, axis, dim) for axis, dim in enumerate(tensor.shape.dim))
+    if axes is not None:
+        if tensor.HasField("shape") and len(shape) != len(axes):
+            raise InputError(
+                f"--shape: input {value.name!r} has {len(shape)} axes in the file, "
+                f"given are {len(axes)}"
+            )
+        named = (f"{value.name}_dim_{i}" if a is None else a for i, a in enumerate(axes))
+        shape = tuple(named)
     return InputInfo(value.name, np.dtype(dtype).name, shape)
 
 
@@ -103,7 +127,7 @@ def _size(name: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> int | s
     """As `Model.inputs` has it: an axis of any size without a name is called after its place."""
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return dim.dim_value
-    return f"{name}_dim_{axis}" if dim.dim_param in {"", "?"} else dim.dim_param
+    return f"{name}_dim_{axis}" if dim.dim_param in ANY else dim.dim_param
 
 
 def fixed_shapes(
@@ -120,7 +144,7 @@ def fixed_shapes(
     """
     known = {info.name: info for info in inputs}
     if "" in given:
-        given = _name_the_only(given, inputs)
+        given = name_the_only(given, inputs)
     for name, shape in given.items():
         if name not in known:
             raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
@@ -136,9 +160,7 @@ def fixed_shapes(
     return shapes
 
 
-def _name_the_only(
-    given: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorInfoLike]
-) -> dict[str, tuple[int, ...]]:
+def name_the_only(given: Mapping[str, Shape], inputs: Sequence[TensorInfoLike]) -> dict[str, Shape]:
     """A shape without a name belongs to the only input."""
     if len(inputs) != 1 or len(given) != 1:
         names = ", ".join(info.name for info in inputs)

@@ -55,22 +55,24 @@ def build(
     sets = parse_programs(shape)
     path = existing_model(model)
     from saccade.backends.cuda.gpus import machine_for
-    from saccade.cli._model import compile_model, warn_of_refusals
+    from saccade.cli._model import warn_of_refusals
     from saccade.cli._progress import working
+    from saccade.cli._shapes import compile_shaped
     from saccade.cli._signature import fixed_shapes
 
     if device != "cuda" and (arch, machine) != (None, None):
         raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
     chosen = machine_for(arch, machine) if device == "cuda" else None
-    compiled = compile_model(
+    compiled, asked, _ = compile_shaped(
         path,
+        sets,
         device=device,
         precision=precision,
         machine=chosen,
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
     if import_algorithms is not None:
         for one in sizes:
             warn_of_refusals(compiled.plan(**one))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,8 @@ from saccade.cli._print import say_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import onnx
 
     from saccade.testing.compare import Comparison
 
@@ -56,7 +59,8 @@ def compare(
     from saccade.cli._model import compile_model
     from saccade.cli._progress import working
     from saccade.cli._reference import EXPECTATIONS, every_value
-    from saccade.cli._signature import is_half
+    from saccade.cli._shapes import declared_as, redeclared, sizes_in
+    from saccade.cli._signature import is_half, read_inputs
     from saccade.errors import OptionError
     from saccade.testing.compare import (
         BF16_TOLERANCE,
@@ -70,15 +74,18 @@ def compare(
     # TF32 has as many bits of mantissa as float16.
     coarse = {"fp16": FP16_TOLERANCE, "tf32": FP16_TOLERANCE, "bf16": BF16_TOLERANCE}
     tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
-    source = every_value(path) if layers else path
+    axes = declared_as(read_inputs(path), [shapes])
+    source: Path | onnx.ModelProto = path if axes is None else redeclared(path, axes)
+    source = every_value(source) if layers else source
     compiled = compile_model(
-        source,
+        source if layers else path,
+        shapes=axes,
         device=device,
         precision=precision,
         threads=threads,
         allow_reference=allow_reference or None,
     )
-    feeds = make_feeds(compiled.inputs, input_, shapes)
+    feeds = make_feeds(compiled.inputs, input_, *sizes_in([shapes]))
     with working(f"running {against}"):
         expected = EXPECTATIONS[against](source, feeds, allow_reference)
     results = compare_outputs(compiled.run(feeds), expected)

@@ -65,11 +65,12 @@ def inspect(
         raise OptionError("choose one of --stage, --plan, --reasons, --assembly and --stages")
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    from saccade.cli._model import compile_model
+    from saccade.cli._shapes import compile_shaped
     from saccade.cli._signature import fixed_shapes
 
-    compiled = compile_model(
+    compiled, (sizes,), _ = compile_shaped(
         path,
+        [shapes],
         device=device,
         precision=precision,
         threads=threads,
@@ -84,13 +85,13 @@ def inspect(
             raise OptionError(f"--stage {stage!r} is not one of {', '.join(compiled.stages)}")
         print(compiled.graph(stage))  # escaped, as the plan is
     elif plan:
-        print(compiled.plan(**fixed_shapes(compiled.inputs, shapes)))
+        print(compiled.plan(**fixed_shapes(compiled.inputs, sizes)))
     elif reasons:
-        made = compiled.plan(**fixed_shapes(compiled.inputs, shapes))
+        made = compiled.plan(**fixed_shapes(compiled.inputs, sizes))
         say_all(line for step in made.steps for line in _reasons(step))
         say_all(f"tuned choice not taken for {reason}" for reason in made.refused)
     elif assembly is not None:
-        found = compiled.assembly(assembly, **fixed_shapes(compiled.inputs, shapes))
+        found = compiled.assembly(assembly, **fixed_shapes(compiled.inputs, sizes))
         say_all(line for name, texts in found.items() for line in _code(name, texts))
     else:
         say_all(_signature(compiled))

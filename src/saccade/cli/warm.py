@@ -34,19 +34,22 @@ def warm(
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
-    from saccade.cli._model import compile_model
     from saccade.cli._progress import working
+    from saccade.cli._shapes import compile_shaped
     from saccade.cli._signature import fixed_shapes
 
-    compiled = compile_model(
+    compiled, asked, declared = compile_shaped(
         path,
+        sets,
         device=device,
         precision=precision,
         threads=threads,
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
     with working(f"preparing {len(sizes)} program(s)"):
         compiled.warm(*sizes)
     say(f"{path}: {len(sizes)} program(s) ready")
+    if declared is not None:
+        say(f"the file declares other shapes: they are found with shapes={dict(declared)}")

@@ -10,11 +10,11 @@ from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
-from saccade.frontend.onnx.value_inputs import UNNAMED
 from saccade.ir import Dim, DType, Value
 from saccade.ir.dim import symbols_of
 from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Pointwise
+from saccade.shapes import ANY
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -82,7 +82,7 @@ class Ends:
         if isinstance(extent, int) and extent != UNKNOWN:
             return extent
         label = getattr(extent, "value", None)
-        unnamed = label in UNNAMED
+        unnamed = label in ANY
         # Axes of one name are one symbol: shape rules then see that they are equal. One without a
         # name is no other's, even if that is called as this one is here.
         key = (name, axis) if unnamed else str(label)
