@@ -19,6 +19,7 @@ from saccade.cli._rounds import Stats, alternate, cores_for, summarize
 from saccade.cli._shapes import Asked, declared_as, sizes_in
 from saccade.cli._signature import fixed_shapes, is_half, random_inputs, read_inputs, symbol_values
 from saccade.testing.compare import (
+    ABSOLUTE_FLOOR,
     BF16_TOLERANCE,
     FP16_TOLERANCE,
     FP32_TOLERANCE,
@@ -90,7 +91,7 @@ class BenchResult:
         return [
             engine
             for engine, results in self.comparisons.items()
-            if not all(result.within(tolerance) for result in results)
+            if not all(result.within(tolerance, ABSOLUTE_FLOOR) for result in results)
         ]
 
 

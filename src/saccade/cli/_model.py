@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.cli._print import say
 from saccade.cli._progress import working
-from saccade.cli._shapes import Asked, compile_shaped
+from saccade.cli._shapes import Asked, Sizes, declared_as, merged, sizes_in, told
+from saccade.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     import onnx
 
     from saccade.cli._types import Arrays, ModelLike, PlanLike
 
-__all__ = ["compile_for", "compile_model", "json_text", "warn_of_refusals"]
+__all__ = ["compile_for", "compile_model", "compile_shaped", "json_text", "warn_of_refusals"]
 
 _MOST_WARNINGS = 5
 
@@ -39,6 +40,42 @@ def compile_model(
         chosen = {name: value for name, value in given.items() if value is not None}
         model: ModelLike = package.compile(source, **chosen)
     return model
+
+
+def compile_shaped(
+    path: Path,
+    sets: Sequence[Asked],
+    *,
+    algorithms: Path | None = None,
+    **options: str | int | None,
+) -> tuple[ModelLike, list[Sizes], Asked | None]:
+    """A model that runs at each set of shapes, and the sizes in them.
+
+    And what its inputs are declared as, where that is not what the file says.
+
+    Raises:
+        InputError: If an input is not told, or shapes do not fit the model whatever it declares.
+    """
+    from saccade.cli._signature import read_inputs  # noqa: PLC0415 - NumPy, for who runs a model
+
+    def compiled_for(shapes: Asked | None = None) -> ModelLike:
+        return compile_model(path, algorithms=algorithms, shapes=shapes, **options)
+
+    if any(not isinstance(axis, int) for one in sets for axes in one.values() for axis in axes):
+        axes = merged(told(read_inputs(path), sets))
+        return compiled_for(axes), sizes_in(sets), axes
+    try:
+        compiled = compiled_for()
+    except UnsupportedModelError:
+        # What cannot be run at open sizes may be at one of these.
+        if not any(sets):
+            raise
+        axes = merged(told(read_inputs(path), sets))
+        return compiled_for(axes), sizes_in(sets), axes
+    declared = declared_as(compiled.inputs, sets)
+    if declared is not None:
+        compiled = compiled_for(declared)
+    return compiled, sizes_in(sets), declared
 
 
 def compile_for(

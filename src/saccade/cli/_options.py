@@ -66,7 +66,10 @@ AllowOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")
+    Path | None,
+    typer.Option(
+        "--json", metavar="FILE|-", help="Write the figures as JSON; -: print them, and no more."
+    ),
 ]
 ImportOption = Annotated[
     Path | None,

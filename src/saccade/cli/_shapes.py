@@ -9,58 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from saccade.cli._types import ModelLike, TensorInfoLike
-from saccade.errors import InputError, UnsupportedModelError
+from saccade.cli._types import TensorInfoLike
+from saccade.errors import InputError
 
 if TYPE_CHECKING:
     import onnx
 
     from saccade.shapes import Axis
 
-__all__ = ["Asked", "Sizes", "compile_shaped", "declared_as", "redeclared", "sizes_in"]
+__all__ = [
+    "Asked", "Sizes", "declared_as", "merged", "name_the_only", "redeclared", "sizes_in", "told",
+]  # fmt: skip
+
+Shape = TypeVar("Shape", bound=tuple[object, ...])
 
 Asked: TypeAlias = "Mapping[str, tuple[Axis, ...]]"
 """As `--shape` gives them: by input, "" for the only one; numbers, names, None for any size."""
 Sizes: TypeAlias = "dict[str, tuple[int, ...]]"
-
-
-def compile_shaped(
-    path: Path,
-    sets: Sequence[Asked],
-    *,
-    algorithms: Path | None = None,
-    **options: str | int | None,
-) -> tuple[ModelLike, list[Sizes], Asked | None]:
-    """A model that runs at each set of shapes, and the sizes in them.
-
-    And what its inputs are declared as, where that is not what the file says.
-
-    Raises:
-        InputError: If an input is not told, or shapes do not fit the model whatever it declares.
-    """
-    from saccade.cli._model import compile_model  # noqa: PLC0415 - they know each other
-    from saccade.cli._signature import read_inputs  # noqa: PLC0415 - NumPy, for who runs a model
-
-    def compiled_for(shapes: Asked | None = None) -> ModelLike:
-        return compile_model(path, algorithms=algorithms, shapes=shapes, **options)
-
-    if any(not isinstance(axis, int) for one in sets for axes in one.values() for axis in axes):
-        axes = _merged(_told(read_inputs(path), sets))
-        return compiled_for(axes), sizes_in(sets), axes
-    try:
-        compiled = compiled_for()
-    except UnsupportedModelError:
-        # What cannot be run at open sizes may be at one of these.
-        if not any(sets):
-            raise
-        axes = _merged(_told(read_inputs(path), sets))
-        return compiled_for(axes), sizes_in(sets), axes
-    declared = declared_as(compiled.inputs, sets)
-    if declared is not None:
-        compiled = compiled_for(declared)
-    return compiled, sizes_in(sets), declared
 
 
 def declared_as(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> Asked | None:
@@ -69,9 +36,9 @@ def declared_as(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> Aske
     Raises:
         InputError: If it is not told which input a shape is for.
     """
-    told = _told(inputs, sets)
+    named = told(inputs, sets)
     known = {info.name: info.shape for info in inputs}
-    pairs = [(known.get(name, ()), axes) for one in told for name, axes in one.items()]
+    pairs = [(known.get(name, ()), axes) for one in named for name, axes in one.items()]
     if all(isinstance(axis, int) for _, axes in pairs for axis in axes):
         # Where no declaration helps, whoever takes the sizes says what is wrong.
         unfit = any(len(size) != len(axes) for size, axes in pairs)
@@ -81,25 +48,31 @@ def declared_as(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> Aske
             for size, axis in zip(sizes, axes, strict=True)
         ):
             return None
-    return _merged(told)
+    return merged(named)
 
 
-def _told(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> list[Asked]:
+def told(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> list[Asked]:
     """Each shape under the name of its input."""
-    from saccade.cli._signature import name_the_only  # noqa: PLC0415 - see above
-
     return [name_the_only(one, inputs) if "" in one else one for one in sets]
 
 
-def _merged(sets: Sequence[Asked]) -> Asked:
+def name_the_only(given: Mapping[str, Shape], inputs: Sequence[TensorInfoLike]) -> dict[str, Shape]:
+    """A shape without a name belongs to the only input."""
+    if len(inputs) != 1 or len(given) != 1:
+        names = ", ".join(info.name for info in inputs)
+        raise InputError(f"--shape has to say which input it is for: {names}")
+    return {inputs[0].name: given[""]}
+
+
+def merged(sets: Sequence[Asked]) -> Asked:
     """One declaration for all; an axis that they do not agree on may be of any size."""
-    merged: dict[str, tuple[Axis, ...]] = {}
+    found: dict[str, tuple[Axis, ...]] = {}
     for name, axes in ((name, axes) for one in sets for name, axes in one.items()):
-        before = merged.setdefault(name, axes)
+        before = found.setdefault(name, axes)
         if len(before) != len(axes):
             raise InputError(f"--shape gives input {name!r} {len(before)} axes, and {len(axes)}")
-        merged[name] = tuple(a if a == b else None for a, b in zip(before, axes, strict=True))
-    return merged
+        found[name] = tuple(a if a == b else None for a, b in zip(before, axes, strict=True))
+    return found
 
 
 def sizes_in(sets: Sequence[Asked]) -> list[Sizes]:

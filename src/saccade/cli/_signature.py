@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saccade.cli._print import say
+from saccade.cli._print import note
+from saccade.cli._shapes import name_the_only
 from saccade.errors import InputError, ModelError
 from saccade.shapes import ANY
 
@@ -29,14 +29,12 @@ __all__ = [
     "fixed_shapes",
     "input_sets",
     "is_half",
-    "name_the_only",
+    "load_file",
     "output_kinds",
     "random_inputs",
     "read_inputs",
     "symbol_values",
 ]
-
-Shape = TypeVar("Shape", bound=tuple[object, ...])
 
 SEED = 20240229
 DEFAULT_BATCH = 1
@@ -66,7 +64,7 @@ def read_inputs(path: Path, axes: Asked = MappingProxyType({})) -> tuple[InputIn
         ModelError: The file is missing or not ONNX.
         InputError: A shape is of another rank.
     """
-    model = _load(path)
+    model = load_file(path)
     given = {initializer.name for initializer in model.graph.initializer}
     return tuple(
         _input_info(value, axes.get(value.name))
@@ -79,7 +77,7 @@ def output_kinds(path: Path) -> list[np.dtype[Any]]:
     """The types of the outputs of an ONNX file, in order."""
     import onnx  # noqa: PLC0415
 
-    kinds = (value.type.tensor_type.elem_type for value in _load(path).graph.output)
+    kinds = (value.type.tensor_type.elem_type for value in load_file(path).graph.output)
     return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in kinds]
 
 
@@ -88,12 +86,17 @@ def is_half(path: Path) -> bool:
     import onnx  # noqa: PLC0415
 
     half = onnx.TensorProto.FLOAT16
-    graph = _load(path).graph
+    graph = load_file(path).graph
     values = [value.type.tensor_type.elem_type for value in graph.input]
     return half in values or any(tensor.data_type == half for tensor in graph.initializer)
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def load_file(path: Path) -> onnx.ModelProto:
+    """An ONNX file without weights that lie elsewhere.
+
+    Raises:
+        ModelError: The file is missing or not ONNX.
+    """
     import onnx  # noqa: PLC0415 - 0.1 s that `saccade --help` does not need
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
@@ -156,16 +159,8 @@ def fixed_shapes(
         shapes[name] = given[name] if name in given else _default_shape(info)
         if name not in given and shapes[name] != tuple(info.shape):
             text = "x".join(map(str, shapes[name]))
-            say(f"saccade: {name} has no fixed shape, assuming {text}", sys.stderr)
+            note(f"saccade: {name} has no fixed shape, assuming {text}")
     return shapes
-
-
-def name_the_only(given: Mapping[str, Shape], inputs: Sequence[TensorInfoLike]) -> dict[str, Shape]:
-    """A shape without a name belongs to the only input."""
-    if len(inputs) != 1 or len(given) != 1:
-        names = ", ".join(info.name for info in inputs)
-        raise InputError(f"--shape has to say which input it is for: {names}")
-    return {inputs[0].name: given[""]}
 
 
 def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:

@@ -12,12 +12,14 @@ import typer
 from saccade.cli._options import (
     AllowOption,
     ImportOption,
+    JsonOption,
     ModelArgument,
     PrecisionOption,
     ProgramShapesOption,
     existing_model,
     parse_programs,
 )
+from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
 from saccade.errors import OptionError
 
@@ -46,6 +48,7 @@ def build(
     shape: ProgramShapesOption = None,
     allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
+    json: JsonOption = None,
 ) -> None:
     """Compile MODEL for another machine, as one file that needs no compiler to run.
 
@@ -54,10 +57,12 @@ def build(
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
+    check_outputs(output=output, json=json)
+    if output.absolute() == path.absolute():
+        raise OptionError(f"--output {output}: this is the model itself")
     from saccade.backends.cuda.gpus import machine_for
-    from saccade.cli._model import warn_of_refusals
+    from saccade.cli._model import compile_shaped, warn_of_refusals
     from saccade.cli._progress import working
-    from saccade.cli._shapes import compile_shaped
     from saccade.cli._signature import fixed_shapes
 
     if device != "cuda" and (arch, machine) != (None, None):
@@ -79,3 +84,6 @@ def build(
     with working(f"building {output} for {chosen or device}"):
         nbytes = compiled.save(output, *sizes)
     say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen or device}")
+    programs = [{name: list(shape) for name, shape in one.items()} for one in sizes]
+    built = {"model": str(path), "output": str(output), "bytes": nbytes, "programs": programs}
+    give_json(json, {**built, "device": device, "machine": chosen, "precision": precision})
