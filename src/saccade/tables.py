@@ -85,7 +85,10 @@ def fitted(
 
 
 def paragraph(line: str, width: int | None = None, indent: str = "  ") -> list[str]:
-    """A line of words in as many as it takes; those behind the first are indented."""
+    """A line of words in as many as it takes; those behind the first are indented.
+
+    A longer word than a line, a path for one, stays whole.
+    """
     width = width or columns()
     if len(line) <= width:
         return [line]
@@ -93,7 +96,7 @@ def paragraph(line: str, width: int | None = None, indent: str = "  ") -> list[s
     own = line[: len(line) - len(line.lstrip())]
     wrapped = textwrap.wrap(
         line.strip(), width, initial_indent=own, subsequent_indent=own + indent,
-        break_on_hyphens=False,
+        break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return wrapped or [line]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from saccade.cli._types import Arrays, ModelLike, PlanLike
 
-__all__ = ["compile_for", "compile_model", "compile_shaped", "json_text", "warn_of_refusals"]
+__all__ = ["compile_for", "compile_model", "compile_shaped", "warn_of_refusals"]
 
 _MOST_WARNINGS = 5
 
@@ -103,8 +102,3 @@ def warn_of_refusals(plan: PlanLike) -> None:
     more = len(plan.refused) - _MOST_WARNINGS
     if more > 0:
         say(f"saccade: warning: and for {more} more; see inspect --reasons", sys.stderr)
-
-
-def json_text(document: object) -> str:
-    """A document of `to_json` as text, whether it comes as text or as plain data."""
-    return document if isinstance(document, str) else json.dumps(document, indent=1)

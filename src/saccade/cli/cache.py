@@ -57,7 +57,7 @@ def ls(*, json: JsonOption = None) -> None:
     total, most = sum(item.size for item in items), cache_bytes()
     where = cache_dir() if top is None else top.path
     say_fitted(row.text for row in rows)
-    say_fitted([f"{size_text(total)} of at most {size_text(most)} in {where}"])
+    say(f"{size_text(total)} of at most {size_text(most)} in {where}")
     entries = [asdict(row) | {"name": row.name.strip()} for row in rows]
     give_json(json, {"folder": str(where), "bytes": total, "most": most, "entries": entries})
 

@@ -140,7 +140,7 @@ def _choice(step: StepLike) -> dict[str, Any]:
         "op": step.op.title,
         "name": step.name,
         "by": step.by,
-        "estimate_us": step.estimate,
+        "estimate_us": None if step.kernel is None else step.estimate,
         "measured": step.measured,
         "reasons": list(map(str, step.reasons)),
     }
@@ -148,8 +148,10 @@ def _choice(step: StepLike) -> dict[str, Any]:
 
 def _reasons(step: Mapping[str, Any]) -> Iterator[str]:
     """The step with its kernel, then one line for every candidate that was passed over."""
-    how = "measured" if step["measured"] else "estimated"
-    yield f"{step['op']} {step['name']}: {step['by']}: {step['estimate_us']:.1f} µs {how}, chosen"
+    how = "on the host"
+    if step["estimate_us"] is not None:
+        how = f"{step['estimate_us']:.1f} µs {'measured' if step['measured'] else 'estimated'}"
+    yield f"{step['op']} {step['name']}: {step['by']}, chosen: {how}"
     for reason in step["reasons"]:
         yield f"    {reason}"
 
