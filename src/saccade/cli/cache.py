@@ -45,15 +45,15 @@ def ls(*, json: JsonOption = None) -> None:
 
     top = existing_cache()
     items = [] if top is None else list(walk(top))
-    rows: list[_Row] = []
+    rows: list[_CacheRow] = []
     for name, kind in KINDS.items():
         mine = [item for item in items if item.folder.partition("/")[0] == name]
-        rows.append(_Row.of(name, mine, kind.what))
+        rows.append(_CacheRow.of(name, mine, kind.what))
         if top is not None and kind.nested:
             for folder in sorted({item.folder for item in mine if "/" in item.folder}):
                 inside = [item for item in mine if item.folder == folder]
                 what = _inputs(top.folder(folder), inside)
-                rows.append(_Row.of(f"  {folder.partition('/')[2][:12]}", inside, what))
+                rows.append(_CacheRow.of(f"  {folder.partition('/')[2][:12]}", inside, what))
     total, most = sum(item.size for item in items), cache_bytes()
     where = cache_dir() if top is None else top.path
     say_fitted(row.text for row in rows)
@@ -123,7 +123,7 @@ def prune(*, to: ToOption = None, everything: AllOption = False, json: JsonOptio
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _CacheRow:
     """What is there of a kind, or of a model: files, bytes, when it was used, and what it is."""
 
     name: str
@@ -133,7 +133,7 @@ class _Row:
     what: str
 
     @classmethod
-    def of(cls, name: str, items: Sequence[Item], what: str) -> _Row:
+    def of(cls, name: str, items: Sequence[Item], what: str) -> _CacheRow:
         files = sum(item.kind == stat.S_IFREG for item in items)
         used = max((item.used for item in items), default=None)
         return cls(name, files, sum(item.size for item in items), used, what)
