@@ -148,6 +148,37 @@ def test_a_reshape_that_would_mix_images_is_named():
     assert_close(compiled(fixed(body), {"x": (1, 3, "H", "W")})(x), expected)
 
 
+@pytest.mark.parametrize(
+    ("node", "body"),
+    [
+        ("Resize", "s = Constant<value_ints=[1, 3, 16, 16]>()  y = Resize(x, e, e, s)"),
+        ("Slice", "y = Slice(x, a, b, a)"),
+        ("Split", "y = Split<axis=0>(x, b)"),
+        ("Squeeze", "y = Squeeze(x, a)"),
+    ],
+)
+def test_a_batch_that_other_nodes_write_out(node, body):
+    """Where they would drop images, or blend them, it is an error."""
+    head = "a = Constant<value_ints=[0]>()  b = Constant<value_ints=[1]>()"
+    model = fixed(head + body, e=np.zeros(0, np.float32))
+    assert saccade.compile(model, threads=1)(image(1, 3, 8, 8)).size
+    for shape in ((2, 3, 8, 8), ("N", 3, 8, 8)):
+        with pytest.raises(ModelError, match=node) as caught:
+            compiled(model, {"x": shape})(image(2, 3, 8, 8))
+        assert "\n" not in str(caught.value) or isinstance(caught.value, UnsupportedModelError)
+
+
+def test_sizes_that_are_not_the_files_may_be_written_out():
+    """A part of an axis, a fixed result: the same for all sizes of the input."""
+    body = (
+        "a = Constant<value_ints=[0]>()  b = Constant<value_ints=[4]>()"
+        "  c = Constant<value_ints=[2]>()  d = Slice(x, a, b, c)  y = Relu(d)"
+    )
+    x = image(2, 3, 6, 5)
+    expected = run_onnxruntime(redeclared(fixed(body), x.shape), {"x": x})["y"]
+    assert_close(compiled(fixed(body), {"x": ("N", 3, "H", "W")})(x), expected)
+
+
 def test_a_size_in_the_middle_that_a_reshape_writes_out():
     body = "s = Constant<value_ints=[1, -1, 4, 8]>()  r = Reshape(x, s)  y = Relu(r)"
     with pytest.raises(ModelError, match=r"written for .* \(H=8, W=8\)"):

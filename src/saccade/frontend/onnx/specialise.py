@@ -19,7 +19,16 @@ from saccade.shapes import ANY, Axis, FrozenShapes
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Axes", "FixedByFileError", "Own", "declare", "is_written", "opened", "resolve"]
+__all__ = [
+    "Axes",
+    "FixedByFileError",
+    "Own",
+    "declare",
+    "opened",
+    "refuse_reshape",
+    "refuse_sizes",
+    "resolve",
+]
 
 Axes: TypeAlias = "Mapping[str, tuple[Axis, ...]]"
 """Of inputs by name."""
@@ -86,27 +95,58 @@ def declare(model: onnx_ir.Model, axes: Axes) -> None:
             value.shape = ir.Shape([None] * len(value.shape))
 
 
-def is_written(shape: Sequence[Dim], target: Sequence[Dim], own: Mapping[str, int]) -> bool:
-    """Whether a target of a shape has a number where another one than the file's may come.
+def refuse_reshape(
+    node: str, shape: Sequence[Dim], target: Sequence[Dim], own: Mapping[str, int]
+) -> None:
+    """Refuse a target that has a number where another one than the file's may come.
 
     Looked at are the axes that are kept, from either end.
 
     Args:
+        node: What it is called in the error.
         shape: Of the operand.
         target: Of the result.
         own: By symbol, the size that the file fixes.
+
+    Raises:
+        FixedByFileError: If there is such a number.
     """
-    forth = zip(shape, target, strict=False)
-    back = zip(reversed(shape), reversed(target), strict=False)
-    return bool(own) and (_written_first(forth, own) or _written_first(back, own))
+    if own:
+        refuse_sizes(node, *_first_changed(zip(shape, target, strict=False)), own)
+        back = zip(reversed(shape), reversed(target), strict=False)
+        refuse_sizes(node, *_first_changed(back), own)
 
 
-def _written_first(pairs: Iterable[tuple[Dim, Dim]], own: Mapping[str, int]) -> bool:
+def _first_changed(pairs: Iterable[tuple[Dim, Dim]]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     for before, after in pairs:
         if before != after:
-            names = symbols_of(before)
-            return bool(names) and names <= own.keys() and evaluate(before, own) == after
-    return False
+            return (before,), (after,)
+    return (), ()
+
+
+def refuse_sizes(
+    node: str, before: Sequence[Dim], after: Sequence[Dim], own: Mapping[str, int]
+) -> None:
+    """Refuse sizes of the file itself where it may have others: they stand there as numbers.
+
+    Args:
+        node: What it is called in the error.
+        before: Of axes.
+        after: What a node makes of each.
+        own: By symbol, the size that the file fixes.
+
+    Raises:
+        FixedByFileError: If one of them is the file's own.
+    """
+    for size, number in zip(before, after, strict=True) if own else ():
+        names = symbols_of(size)
+        told = isinstance(number, int) and names and names <= own.keys()
+        if told and evaluate(size, own) == number:
+            sizes = ", ".join(f"{name}={value}" for name, value in own.items())
+            raise FixedByFileError(
+                f"{node} was written for the file's own input shape ({sizes}): for another "
+                "one, export the model with these sizes open"
+            )
 
 
 def _axes(value: onnx_ir.Value) -> tuple[Axis, ...] | None:
