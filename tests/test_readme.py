@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_every_option_of_compile_is_in_the_table():
     taken = {name for name, p in inspect.signature(saccade.compile).parameters.items() if name}
     known = {f for f in Options.__dataclass_fields__ if f != "resolved_threads"}
     assert listed == known
-    assert taken - {"source", "more"} <= known
+    assert taken - {"source", "unknown"} <= known
 
 
 def environment_variables():
@@ -179,7 +180,22 @@ def test_ci_runs_the_commands_of_the_readme():
     assert "$(readme upscale)" in script
     assert "$(readme test)" in script
     # The README says how the tests are run; the emulated share of them is CI's own.
-    assert all("SACCADE_TEST_ARM" in line for line in script.splitlines() if "pytest" in line)
+    # So is a few of them with other Pythons.
+    lines = [line for line in script.splitlines() if "pytest" in line and "\\$minor" not in line]
+    assert all("SACCADE_TEST_ARM" in line for line in lines)
+
+
+def test_ci_tries_every_python_that_the_metadata_names():
+    step = (
+        (ROOT / ".ci" / "run").read_text().partition('step "other Pythons')[2].partition('\n"')[0]
+    )
+    tried = re.search(r"for minor in ([\d ]+);", step)[1].split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r":: 3\.(\d+)", " ".join(project["classifiers"]))
+    assert tried == named and f"3.{named[0]}" in project["requires-python"]
+    tests = re.findall(r"tests/[\w/]+\.py", step)
+    assert tests and all((ROOT / test).is_file() for test in tests)
+    assert "Left out: there is no Python" in step
 
 
 def executable(path, text):

@@ -72,7 +72,8 @@ def test_ls_of_no_cache(saccade_cli, cache):
     assert not cache.exists(), "looking makes nothing"
 
 
-def test_ls_lists_kinds_and_models(saccade_cli, filled):
+def test_ls_lists_kinds_and_models(saccade_cli, filled, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     result = saccade_cli("cache", "ls")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
