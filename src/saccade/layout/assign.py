@@ -71,22 +71,20 @@ def assign(
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
     # One for fusions and layout: what both ask about is answered once.
-    selector = Selector(backend, available, timings, decisions)
-    fitter = Fitter(selector, backend, threads, exact, deadline)
+    asked = Selector(backend, available, timings, decisions)
+    fitter = Fitter(asked, backend, threads, exact, deadline)
     lowered, graph = graph, backend.fusions.fuse(graph, shapes, fitter.takes(graph))
-    known = fitted(lowered, graph)
     add_shapes(shapes, graph, sizes)
     pairs = backend.fusions.pairs(graph, shapes, tuned=timings is not None)
     # A pair's node is not in the graph: it takes the place of two only where that is faster.
     ops = bound(graph, (pair.both for pair in pairs.joint.values()), sizes)
-    check_guards(graph, known, ops, shapes, sizes)
+    check_guards(graph, fitted(lowered, graph), ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     deadline.check()
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
-    for node in graph.nodes:
-        work.node(node)
+    work.nodes()
     work.outputs()
     alike = partial(assign, backend=backend, threads=threads, exact=exact, reuse=reuse)
     work.bodies(partial(alike, available=available, timings=timings, limits=limits))
@@ -139,6 +137,11 @@ class _Assignment:
     steps: list[StepLayout] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
     inside: dict[int, tuple[Graph, ...]] = field(default_factory=dict)
+
+    def nodes(self) -> None:
+        """Append the steps of all nodes, in their order."""
+        for node in self.graph.nodes:
+            self.node(node)
 
     def node(self, node: Node) -> None:
         """Append the steps of one node; those of a pair when its second one's turn comes."""
