@@ -264,6 +264,7 @@ IMPORTS = {
     },
     "by_value": {"errors", "locks", "model", "signature"},
     "onnxruntime": {"compile", "errors", "shapes", "signature"},
+    "vision": {"errors"},
     "prebuild": {
         "__init__",
         "backends/cpu",
@@ -310,6 +311,7 @@ IMPORTS = {
         "testing",
         "tuning",
         "version",
+        "vision",
     },
 }
 

@@ -184,7 +184,7 @@ def test_a_file_that_does_not_fit_is_refused(refused, engine, model_file, tmp_pa
         "broken.npy": "is not a NumPy array",
         "broken.npz": "is not a NumPy archive",
         "broken.png": "is not an image that can be read",
-        "table.csv": "an input is a .npy, .npz, .png or .jpg file",
+        "table.csv": "an input is a .npy or .npz file, or an image",
         "missing.npy": "no such file",
     }
     for file, message in says.items():

@@ -15,6 +15,7 @@ from saccade.errors import UnsupportedModelError
 if TYPE_CHECKING:
     import onnx
 
+    from saccade.cli._images import Preparation
     from saccade.cli._types import Arrays, ModelLike, PlanLike
 
 __all__ = ["compile_for", "compile_model", "compile_shaped", "warn_of_refusals"]
@@ -83,13 +84,14 @@ def compile_for(
     shapes: Asked,
     *,
     algorithms: Path | None = None,
+    preparation: Preparation | None = None,
     **options: str | int | None,
 ) -> tuple[ModelLike, Arrays]:
     """A compiled model and what to run it on, see `make_feeds`; warns of algorithms not taken."""
     from saccade.cli._feeds import make_feeds  # noqa: PLC0415 - NumPy, which inspect does without
 
     compiled, (sizes,), _ = compile_shaped(path, [shapes], algorithms=algorithms, **options)
-    feeds = make_feeds(compiled.inputs, files, sizes)
+    feeds = make_feeds(compiled.inputs, files, sizes, preparation)
     if algorithms is not None:
         warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
     return compiled, feeds

@@ -115,7 +115,8 @@ def compare(
         threads=threads,
         allow_reference=allow_reference or None,
     )
-    feeds = make_feeds(compiled.inputs, input_, *sizes_in([shapes]))
+    (sizes,) = sizes_in([shapes])
+    feeds = make_feeds(compiled.inputs, input_, sizes)
     with working(f"running {against}"):
         expected = EXPECTATIONS[against](source, feeds, allow_reference)
     results = compare_outputs(compiled.run(feeds), expected)
