@@ -121,7 +121,7 @@ def documented(path):
     return [getattr(importlib.import_module(where), name)]
 
 
-@pytest.mark.parametrize("package", ["saccade", "saccade.ops"])
+@pytest.mark.parametrize("package", ["saccade", "saccade.ops", "saccade.vision"])
 def test_the_api_has_every_public_name(package):
     if package == "saccade.ops":
         pytest.importorskip("torch")
@@ -129,7 +129,8 @@ def test_the_api_has_every_public_name(package):
     text = (ROOT / "docs" / "api.md").read_text()
     shown = []
     for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE):
-        if path.startswith("saccade.ops.") == (package == "saccade.ops"):
+        within = [p for p in ("saccade.ops", "saccade.vision") if path.startswith(f"{p}.")]
+        if (within or ["saccade"]) == [package]:
             shown += documented(path)
     missing = [name for name in module.__all__ if getattr(module, name) not in shown]
     assert set(missing) <= {"__version__"}
