@@ -197,7 +197,7 @@ def _entry(config: FewChannelsLanesConfig) -> Entry:
     if fetch is not None:
         functions["FETCH"] = fetch
     return Entry(
-        "conv2d.lanes_code:convolve_few",
+        "conv2d.few_channels_lanes_code:convolve",
         tuple(zip("xwy", config.elements, strict=True)),
         ("h", "wd", "k", "p", "q", "x_n", "x_c", "x_h", "x_w", "y_n", "y_p", "y_q"),
         {

@@ -210,7 +210,7 @@ def _entry(config: FewOutputsLanesConfig) -> Entry:
     if fetch is not None:
         functions["FETCH"] = fetch
     return Entry(
-        "conv2d.lanes_code:convolve_to_few",
+        "conv2d.few_outputs_lanes_code:convolve",
         (("x", x), ("w", x), ("y", y)),
         ("h", "wd", "c", "k", "p", "q", "x_n", "x_h", "y_n", "y_k", "y_p"),
         {

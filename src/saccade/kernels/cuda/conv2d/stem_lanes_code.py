@@ -3,7 +3,7 @@
 Rows of a product are sixteen neighbours of a line a warp, terms the taps of a row of the window,
 eight at a time: a lane loads two that are neighbours in the image for each of its pixels, rounds
 them, and has the matrix units' first operand. Weights stay in shared memory, with columns in the
-order of `lanes_code.channel_of_column`.
+order of `few_channels_lanes_code.channel_of_column`.
 """
 
 from triton.experimental import gluon
