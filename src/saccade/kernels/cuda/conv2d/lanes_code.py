@@ -1,4 +1,4 @@
-"""What kernels share whose operands go straight to lanes: what they ask for, how sums are stored."""
+"""What kernels share whose operands go straight to lanes: asking ahead, storing sums."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
