@@ -42,7 +42,7 @@ OVERLAP = 0.4  # from which on two boxes are of one face
 
 
 class Detections(NamedTuple):
-    """Best first: boxes [N, 4], left, top, right, bottom; eyes, nose, mouth [N, 5, 2]; scores [N]."""
+    """Best first: boxes [N, 4] by their edges; eyes, nose and mouth [N, 5, 2]; scores [N]."""
 
     boxes: Floats
     points: Floats
@@ -97,12 +97,15 @@ def iou(box: Floats, others: Floats) -> Floats:
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     shared = np.clip(high - low, 0, None).prod(1)
     areas = (others[:, 2:] - others[:, :2]).prod(1)
-    return shared / (areas + (box[2:] - box[:2]).prod() - shared)
+    overlap: Floats = shared / (areas + (box[2:] - box[:2]).prod() - shared)
+    return overlap
 
 
 def decode(outputs: Mapping[str, Floats], scale: float, threshold: float) -> Detections:
     """Faces in the image, from what YuNet says at each point of its three maps."""
-    boxes, points, scores = [], [], []
+    boxes: list[Floats] = []
+    points: list[Floats] = []
+    scores: list[Floats] = []
     for stride in STRIDES:
         face, there, box, marks = (
             outputs[f"{kind}_{stride}"][0] for kind in ("cls", "obj", "bbox", "kps")
@@ -110,12 +113,14 @@ def decode(outputs: Mapping[str, Floats], scale: float, threshold: float) -> Det
         score = np.sqrt(np.clip(face, 0, 1) * np.clip(there, 0, 1))[:, 0]
         kept = score >= threshold
         row, column = np.divmod(np.flatnonzero(kept), SIDE // stride)
-        grid = np.stack([column, row], 1)
-        centre, half = grid + box[kept, :2], np.exp(box[kept, 2:]) / 2
-        boxes.append(np.concatenate([centre - half, centre + half], 1) * stride)
-        points.append((grid[:, None] + marks[kept].reshape(-1, 5, 2)) * stride)
+        grid = np.stack([column, row], 1).astype(np.float32)
+        centre, half = grid + box[kept, :2], np.exp(box[kept, 2:]) / np.float32(2)
+        step = np.float32(stride)
+        boxes.append(np.concatenate([centre - half, centre + half], 1) * step)
+        points.append((grid[:, None] + marks[kept].reshape(-1, 5, 2)) * step)
         scores.append(score[kept])
-    all_boxes, all_points = np.concatenate(boxes) / scale, np.concatenate(points) / scale
+    shrunk = np.float32(scale)
+    all_boxes, all_points = np.concatenate(boxes) / shrunk, np.concatenate(points) / shrunk
     all_scores = np.concatenate(scores)
     best: list[int] = []
     for index in np.argsort(-all_scores, kind="stable"):

@@ -118,8 +118,8 @@ class Enlarger:
             self.written.append(self.writers.submit(write, target, image))
         # Not more than two batches wait for the disk.
         waiting = [future for future in self.written if not future.done()]
-        for future in waiting[: -2 * len(batch.files)]:
-            future.result()
+        for writing in waiting[: -2 * len(batch.files)]:
+            writing.result()
 
 
 def liveliest(image: Image.Image) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Read text from a picture: PP-OCR's three trained networks, run by Saccade or by ONNX Runtime.
+"""Read text from an image: PP-OCR's three trained networks, run by Saccade or by ONNX Runtime.
 
 pip install rapidocr-onnxruntime
 python examples/ocr/read.py                          # draws a page and reads it
@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=("saccade", "onnxruntime"), default="saccade")
     parser.add_argument("--image", type=Path, help="a page is drawn unless given")
-    parser.add_argument("--output", type=Path, help="where the picture goes with its boxes")
+    parser.add_argument("--output", type=Path, help="where the image goes with its boxes")
     parser.add_argument("--threads", type=int, default=2, help="of either engine")
     options = parser.parse_args()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import saccade.onnxruntime as onnxruntime
+from saccade import onnxruntime
 
 MODEL = Path(__file__).resolve().parent.parent / "upscale" / "model.onnx"
 
@@ -20,8 +20,7 @@ def load(path: Path) -> onnxruntime.InferenceSession:
 
 def enlarge(session: onnxruntime.InferenceSession, image: np.ndarray) -> np.ndarray:
     name = session.get_inputs()[0].name
-    (upscaled,) = session.run(["upscaled"], {name: image})
-    return upscaled
+    return session.run(["upscaled"], {name: image})[0]
 
 
 def main(source: str, target: str) -> None:

@@ -19,8 +19,7 @@ def load(path: Path) -> onnxruntime.InferenceSession:
 
 def enlarge(session: onnxruntime.InferenceSession, image: np.ndarray) -> np.ndarray:
     name = session.get_inputs()[0].name
-    (upscaled,) = session.run(["upscaled"], {name: image})
-    return upscaled
+    return session.run(["upscaled"], {name: image})[0]
 
 
 def main(source: str, target: str) -> None:

@@ -29,6 +29,7 @@ from PIL import Image, ImageDraw
 import saccade
 
 Floats = NDArray[np.float32]
+Run = Callable[[None, dict[str, Any]], object]
 
 HERE = Path(__file__).resolve().parent
 PHOTO = HERE.parent / "upscale" / "photo.png"
@@ -40,8 +41,8 @@ SIDE = 256  # of the parts of the sheet, in pixels
 
 def difference(old: str, new: str) -> str:
     """The lines that change from one script to another, with those around them."""
-    texts = [(HERE / f"{name}.py").read_text().splitlines() for name in (old, new)]
-    lines = difflib.unified_diff(*texts, f"{old}.py", f"{new}.py", n=1, lineterm="")
+    first, second = ((HERE / f"{name}.py").read_text().splitlines() for name in (old, new))
+    lines = difflib.unified_diff(first, second, f"{old}.py", f"{new}.py", n=1, lineterm="")
     return "\n".join(lines)
 
 
@@ -66,10 +67,10 @@ def written() -> dict[str, NDArray[np.int16]]:
     return pixels
 
 
-def refusal(work: Callable[[], object], errors: tuple[type[Exception], ...]) -> str:
-    """The name of the error that a call raises, or "nothing"."""
+def refusal(run: Run, feed: dict[str, Any], *errors: type[Exception]) -> str:
+    """The name of the error that a feed raises, or "nothing"."""
     try:
-        work()
+        run(None, feed)
     except errors as error:
         return type(error).__name__
     return "nothing"
@@ -89,11 +90,10 @@ def wrong_feeds(image: Floats) -> dict[str, dict[str, Any]]:
 def both_refuse(image: Floats) -> bool:
     """Whether wrong feeds are errors to both; prints which."""
     first, second = before.load(before.MODEL), after.load(after.MODEL)
-    theirs = (ValueError, InvalidArgument)
     good = True
     for name, feed in wrong_feeds(image).items():
-        old = refusal(lambda feed=feed: first.run(None, feed), theirs)
-        new = refusal(lambda feed=feed: second.run(None, feed), (saccade.SaccadeError,))
+        old = refusal(first.run, feed, ValueError, InvalidArgument)
+        new = refusal(second.run, feed, saccade.SaccadeError)
         print(f"  {name}: {old} before, {new} after")
         good = good and "nothing" not in {old, new}
     return good

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def checkered(size: tuple[int, int]) -> Image.Image:
     return Image.fromarray(board).convert("RGBA")
 
 
-def sheet(photos: list[Image.Image], masks: list[Image.Image]) -> Image.Image:
+def sheet(photos: Sequence[Image.Image], masks: Sequence[Image.Image]) -> Image.Image:
     """Photographs, their masks and what is cut out, in three rows."""
     whole = Image.new("RGB", (CELL * len(photos), 3 * CELL), "white")
     for column, (photo, mask) in enumerate(zip(photos, masks, strict=True)):
@@ -102,7 +103,9 @@ def good_disc(photo: Image.Image, mask: Image.Image) -> bool:
     return overlap >= REQUIRED
 
 
-def same_as_onnxruntime(path: Path, photos: list[Image.Image], ours: list[Image.Image]) -> bool:
+def same_as_onnxruntime(
+    path: Path, photos: Sequence[Image.Image], ours: Sequence[Image.Image]
+) -> bool:
     """Whether ONNX Runtime's masks are the same to one of 255 levels; prints the distance."""
     import onnxruntime  # noqa: PLC0415 - needed for the comparison only
 

@@ -189,7 +189,7 @@ async def main() -> int:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        command = [sys.executable, HERE / "app.py", bundle, "--port", str(port)]
+        command = [sys.executable, str(HERE / "app.py"), str(bundle), "--port", str(port)]
         service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         limits = httpx.Limits(max_connections=None)
         try:

@@ -24,16 +24,16 @@ class Operators(NamedTuple):
     """What the network needs beside PyTorch's own.
 
     Attributes:
-        deform_conv2d: features [N, C, H, W], offsets [N, 18, H, W], weight [C, C, 3, 3], bias [C].
+        deform_conv2d: features [N, C, H, W], offsets [N, 18, H, W], weight [C, C, 3, 3].
         roi_align: features, boxes [R, 5] with the image's number first, in pixels: [R, C, 7, 7].
     """
 
-    deform_conv2d: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    deform_conv2d: Callable[[Tensor, Tensor, Tensor], Tensor]
     roi_align: Callable[[Tensor, Tensor], Tensor]
 
 
-def _deform_conv2d(features: Tensor, offset: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return saccade.ops.deform_conv2d(features, offset, weight, bias, padding=1)
+def _deform_conv2d(features: Tensor, offset: Tensor, weight: Tensor) -> Tensor:
+    return saccade.ops.deform_conv2d(features, offset, weight, padding=1)
 
 
 def _roi_align(features: Tensor, boxes: Tensor) -> Tensor:
@@ -45,15 +45,15 @@ def _roi_align(features: Tensor, boxes: Tensor) -> Tensor:
 SACCADE = Operators(_deform_conv2d, _roi_align)
 
 
-def _plain_deform_conv2d(features: Tensor, offset: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _plain_deform_conv2d(features: Tensor, offset: Tensor, weight: Tensor) -> Tensor:
     """The same from `grid_sample`: each tap of the kernel is sampled, then weighted."""
-    count, _, height, width = features.shape
+    height, width = features.shape[2:]
     rows, columns = torch.meshgrid(
         torch.arange(height, dtype=features.dtype),
         torch.arange(width, dtype=features.dtype),
         indexing="ij",
     )
-    result = bias.view(1, -1, 1, 1).expand(count, -1, height, width)
+    result = torch.zeros_like(features)
     for tap in range(9):
         y = rows + tap // 3 - 1 + offset[:, 2 * tap]
         x = columns + tap % 3 - 1 + offset[:, 2 * tap + 1]
@@ -71,7 +71,8 @@ def _plain_roi_align(features: Tensor, boxes: Tensor) -> Tensor:
     low, high = boxes[:, 1:3] / STRIDE - 0.5, boxes[:, 3:5] / STRIDE - 0.5
     at = low[:, None] + steps[None, :, None] * (high - low)[:, None]  # [R, samples, (x, y)]
     x, y = 2 * at[..., 0] / (width - 1) - 1, 2 * at[..., 1] / (height - 1) - 1
-    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), -1)
+    many = len(steps)
+    grid = torch.stack([x[:, None, :].expand(-1, many, -1), y[:, :, None].expand(-1, -1, many)], -1)
     own = features[boxes[:, 0].long()]
     sampled = F.grid_sample(own, grid, padding_mode="border", align_corners=True)
     return F.avg_pool2d(sampled, SAMPLES)
@@ -90,8 +91,7 @@ class Detector(nn.Module):
         self.second = nn.Conv2d(16, CHANNELS, 3, stride=2, padding=1)
         self.offset = nn.Conv2d(CHANNELS, 18, 3, padding=1)
         nn.init.normal_(self.offset.weight, std=1e-3)  # at first nearly a plain convolution
-        nn.init.zeros_(self.offset.bias)
-        self.deform = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)  # its weight and bias
+        self.deform = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)  # its weight
         self.norms = nn.ModuleList(nn.GroupNorm(4, count) for count in (16, CHANNELS, CHANNELS))
         self.hidden = nn.Linear(CHANNELS * BINS * BINS, 128)
         self.score = nn.Linear(128, classes)
@@ -102,8 +102,8 @@ class Detector(nn.Module):
         first, second, third = self.norms
         features = F.relu(second(self.second(F.relu(first(self.first(images))))))
         offset = self.offset(features)
-        deform = self.operators.deform_conv2d
-        features = F.relu(third(deform(features, offset, self.deform.weight, self.deform.bias)))
+        deformed = self.operators.deform_conv2d(features, offset, self.deform.weight)
+        features = F.relu(third(deformed))
         cut = self.operators.roi_align(features, boxes)
         hidden = F.relu(self.hidden(cut.flatten(1)))
         return self.score(hidden), self.move(hidden)

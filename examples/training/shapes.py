@@ -1,4 +1,4 @@
-"""Images of discs, squares and triangles on noise, and the boxes around them."""
+"""Images of discs, stars and triangles on noise, and the boxes around them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 SIDE = 96  # of an image, in pixels
-NAMES = ("nothing", "disc", "square", "triangle")
+NAMES = ("nothing", "disc", "star", "triangle")
 _OVERSAMPLED = 4  # drawn larger and made smaller, for smooth edges
 
 
 class Scene(NamedTuple):
-    """An image [3, 96, 96] in -2 to 2, its boxes [N, 4] (left, top, right, bottom), their classes."""
+    """An image [3, 96, 96] in -2 to 2, boxes [N, 4] by their edges, and their classes [N]."""
 
     image: Tensor
     boxes: Tensor
@@ -50,9 +50,12 @@ def scene(rng: np.random.Generator) -> Scene:
 
 def _outline(kind: int, radius: float, angle: float) -> np.ndarray:
     """Points [N, 2] about the middle."""
-    corners = (64, 4, 3)[kind - 1]
+    corners = (64, 10, 3)[kind - 1]
     around = angle + 2 * np.pi * np.arange(corners) / corners
-    return radius * np.stack([np.cos(around), np.sin(around)], 1)
+    from_middle = np.full(corners, radius)
+    if NAMES[kind] == "star":
+        from_middle[1::2] *= 0.45  # every other corner points inwards
+    return from_middle[:, None] * np.stack([np.cos(around), np.sin(around)], 1)
 
 
 def shown(image: Tensor) -> Image.Image:
