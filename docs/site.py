@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("*.md", "docs/**/*.md", "examples/*/*.md", "packages/*/*.md")
+PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "packages/*/*.md")
 BESIDE = ("LICENSE", "docs/**/*.svg", "docs/**/*.png", "examples/*/*.*", "packages/*/*.py")
 """What pages show or lead to."""
 MOST_BYTES = 4 << 20
