@@ -1,16 +1,29 @@
-"""The table of PyTorch operators in the README, from what `saccade bench-ops --json` recorded."""
+"""Tables of PyTorch operators, from what `saccade bench-ops --json` recorded on each machine."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.record import RecordError
+from benchmarks.report_cpu import machine_name
 
-__all__ = ["FILE", "GPU_FILE", "render", "render_gpu"]
+__all__ = [
+    "FILE",
+    "GPU_FILE",
+    "PEERS",
+    "Document",
+    "documents",
+    "ratio_text",
+    "render",
+    "render_gpu",
+    "versions",
+]
 
 FILE, GPU_FILE = "operators.json", "operators_cuda.json"
 DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
@@ -20,34 +33,81 @@ _OURS = "float32"  # in place of a peer
 _KEYS = ("operator", "case", "peer", "dtype", "threads", "ours_ms", "peer_ms", "ratio", "aim")
 
 
-def render(path: Path) -> str:
-    """Markdown: a row for each case, its figures in each dtype side by side.
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was recorded on one machine.
+
+    Attributes:
+        machine: As `saccade bench-ops` describes it.
+        gpu: The operands' device, where it is none of the processor's.
+        rows: A row for each operator, case, peer and dtype.
+    """
+
+    machine: Mapping[str, Any]
+    gpu: str
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def title(self) -> str:
+        """The GPU, or the processor."""
+        return self.gpu or machine_name(self.machine)
+
+
+def documents(folder: Path, name: str = FILE) -> list[Document]:
+    """What a folder and the folders in it hold, a document for each machine.
 
     Raises:
-        RecordError: A row is not what `bench-ops` writes.
+        RecordError: A row is not what `bench-ops` writes, or two files are of one machine.
     """
-    document, rows = _read(path)
-    beside = [row for row in rows if row["peer"] in PEERS]
-    gains = {(r["operator"], r["case"], r["dtype"]): r["ratio"] for r in rows if r["peer"] == _OURS}
-    calls = [row for row in rows if row["peer"] == "empty"]
+    paths = [path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.exists()]
+    found = sorted((_read(path) for path in paths), key=lambda one: one.title)
+    for one, other in itertools.pairwise(found):
+        if one.title == other.title and one.machine == other.machine:
+            raise RecordError(f"{folder}: two files of {name} are of one machine")
+    return found
+
+
+def render(folder: Path) -> str:
+    """Markdown, machine by machine: a row for each case, its figures in each dtype side by side.
+
+    Raises:
+        RecordError: As of `documents`.
+    """
+    return _joined(folder, FILE, _of_processor)
+
+
+def _of_processor(document: Document) -> str:
+    beside = [row for row in document.rows if row["peer"] in PEERS]
+    gains = {
+        (r["operator"], r["case"], r["dtype"]): r["ratio"]
+        for r in document.rows
+        if r["peer"] == _OURS
+    }
+    calls = [row for row in document.rows if row["peer"] == "empty"]
+    widths = "/".join(str(n) for n in sorted({row["threads"] for row in document.rows}))
     return "\n".join((
-        _circumstances(document["machine"], rows), "", *_table(beside, gains), *_calls(calls),
+        f"### {document.title}", "", f"{widths} threads, medians; {versions(document.rows)}.", "",
+        *_table(beside, gains), *_calls(calls),
     ))  # fmt: skip
 
 
-def render_gpu(path: Path) -> str:
-    """The same for a GPU: microseconds, float32 and float16 side by side.
+def render_gpu(folder: Path) -> str:
+    """The same for GPUs: microseconds, float32 and float16 side by side.
 
     Raises:
-        RecordError: A row is not what `bench-ops` writes.
+        RecordError: As of `documents`.
     """
-    document, rows = _read(path)
-    on = f"{document['gpu']}; {_versions(rows)}."
+    return _joined(folder, GPU_FILE, _of_gpu)
+
+
+def _of_gpu(document: Document) -> str:
     head = ["operator", "case", "beside"]
     for name in GPU_DTYPES.values():
         head += [f"{name}: ours, µs", "peer, µs", "peer over ours", "aim"]
-    lines = [on, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    known = {(r["operator"], r["case"], r["peer"], r["dtype"]): r for r in rows}
+    told = f"Medians; {versions(document.rows)}."
+    lines = [f"### {document.title}", "", told, "", f"| {' | '.join(head)} |"]
+    lines.append("|---" * len(head) + "|")
+    known = {(r["operator"], r["case"], r["peer"], r["dtype"]): r for r in document.rows}
     for operator, case, peer in dict.fromkeys(key[:3] for key in known if key[2] in PEERS):
         cells = [operator, case, PEERS[peer]]
         for dtype in GPU_DTYPES:
@@ -57,7 +117,14 @@ def render_gpu(path: Path) -> str:
     return "\n".join(lines)
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+def _joined(folder: Path, name: str, render: Callable[[Document], str]) -> str:
+    found = documents(folder, name)
+    if not found:
+        raise RecordError(f"{folder}: no {name}")
+    return "\n\n".join(map(render, found))
+
+
+def _read(path: Path) -> Document:
     document = json.loads(path.read_text())
     rows = document["results"]
     for row in rows:
@@ -65,27 +132,19 @@ def _read(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
             raise RecordError(f"{path.name}: not a row of bench-ops: {row}")
     if not rows:
         raise RecordError(f"{path.name}: no rows")
-    return document, rows
+    return Document(document["machine"], document.get("gpu", ""), rows)
 
 
 def _gpu_figures(row: Mapping[str, Any]) -> list[str]:
     ours, peer = (_number(1e3 * row[key]) for key in ("ours_ms", "peer_ms"))
-    return [ours, peer, _ratio(row["ratio"]), f"{row['aim_us']:g}" if "aim_us" in row else ""]
+    return [ours, peer, ratio_text(row["ratio"]), f"{row['aim_us']:g}" if "aim_us" in row else ""]
 
 
 def _positive(*values: float) -> bool:
     return all(math.isfinite(value) and value > 0 for value in values)
 
 
-def _circumstances(machine: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    widths = "/".join(str(n) for n in sorted({row["threads"] for row in rows}))
-    return (
-        f"{machine['cpu']} (family {machine['family']}, model {machine['model']}), "
-        f"{widths} threads, medians; {_versions(rows)}."
-    )
-
-
-def _versions(rows: Sequence[Mapping[str, Any]]) -> str:
+def versions(rows: Sequence[Mapping[str, Any]]) -> str:
     """Of the peers, and when they were timed."""
     days = sorted({row["taken"][:10] for row in rows})
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
@@ -93,7 +152,7 @@ def _versions(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         versions |= row["versions"]
     peers = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    return f"{peers}; measured {when}"
+    return f"{peers}, measured {when}"
 
 
 def _table(
@@ -114,7 +173,7 @@ def _table(
             aim = aim if row is None else row["aim"]
             cells += ["", "", ""] if row is None else _figures(row)
         gain = gains.get((operator, case, "bfloat16"))
-        cells += [f"{aim:g}x", "" if gain is None else _ratio(gain)]
+        cells += [f"{aim:g}x", "" if gain is None else ratio_text(gain)]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -134,10 +193,11 @@ def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:
-    return [_number(row["ours_ms"]), _number(row["peer_ms"]), _ratio(row["ratio"])]
+    return [_number(row["ours_ms"]), _number(row["peer_ms"]), ratio_text(row["ratio"])]
 
 
-def _ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
+    """`1.24x`, `24x`."""
     return f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
 
 

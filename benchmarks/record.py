@@ -26,6 +26,7 @@ __all__ = [
     "ResultFile",
     "by_key",
     "load",
+    "load_all",
     "merge",
     "save",
 ]
@@ -163,6 +164,26 @@ def load(path: Path) -> ResultFile:
         return _parse(json.loads(path.read_text()))
     except (RecordError, json.JSONDecodeError) as error:
         raise RecordError(f"{path}: {error}") from None
+
+
+def load_all(folder: Path, suite: str) -> list[ResultFile]:
+    """What was measured of a suite on each machine: in the folder and in those in it, by machine.
+
+    Raises:
+        RecordError: A file breaks the schema, or two are of one machine.
+    """
+    name = f"{suite}.json"
+    paths = [path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.exists()]
+    found = [(_order(results.machine), path, results) for path in paths for results in [load(path)]]
+    for at, (machine, path, _) in enumerate(found):
+        for other, earlier, _ in found[:at]:
+            if machine == other:
+                raise RecordError(f"{path} and {earlier} are records of one machine")
+    return [results for _, _, results in sorted(found, key=lambda one: one[:2])]
+
+
+def _order(machine: Mapping[str, Any]) -> str:
+    return json.dumps([machine.get("cpu"), machine.get("family"), machine.get("model"), machine])
 
 
 def _parse(data: object) -> ResultFile:

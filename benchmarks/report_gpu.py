@@ -1,4 +1,4 @@
-"""The README's table of GPUs, from the record of `python -m benchmarks.suite --device cuda`."""
+"""The tables of networks on GPUs, from records of `python -m benchmarks.suite --device cuda`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.cases import GPU_CASES, Case
-from benchmarks.record import Figure, Record, RecordError, ResultFile, by_key, load
+from benchmarks.record import Figure, Record, RecordError, ResultFile, by_key, load_all
+from benchmarks.report_cpu import when
 
-__all__ = ["FILE", "render"]
+__all__ = ["FILE", "PEERS", "render", "rows_of"]
 
 FILE = "cuda.json"
 PEERS = {"inductor": "torch.compile", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
@@ -16,13 +17,24 @@ PEERS = {"inductor": "torch.compile", "torch": "PyTorch", "onnxruntime": "ONNX R
 MISSING = "–"
 
 
-def render(path: Path) -> str:
-    """The table as Markdown; cases that were not measured are named below it.
+def render(folder: Path) -> str:
+    """A table for each GPU as Markdown; cases that were not measured are named below it.
 
     Raises:
-        RecordError: The file is broken, or a case was measured at another shape.
+        RecordError: A file is broken, or a case was measured at another shape.
     """
-    results = load(path)
+    found = load_all(folder, "cuda")
+    if not found:
+        raise RecordError(f"{folder}: no {FILE}")
+    return "\n\n".join("\n".join(_lines(results, rows_of(results))) for results in found)
+
+
+def rows_of(results: ResultFile) -> list[tuple[Case, Record, Record | None]]:
+    """The cases that were measured, with their latency and, where it is known, their error.
+
+    Raises:
+        RecordError: There is none, or one was measured on something else, or without us.
+    """
     records = by_key(results)
     rows = [
         (case, records[case.name, "latency"], records.get((case.name, "error")))
@@ -31,16 +43,18 @@ def render(path: Path) -> str:
     ]
     for case, latency, _ in rows:
         if latency.shape != case.shape or latency.precision != case.precision:
-            raise RecordError(f"{path}: {case.name} was measured on something else")
+            raise RecordError(f"{FILE}: {case.name} was measured on something else")
         if latency.figure("saccade") is None:
-            raise RecordError(f"{path}: {case.name}: no figure of saccade")
+            raise RecordError(f"{FILE}: {case.name}: no figure of saccade")
     if not rows:
-        raise RecordError(f"{path}: no case of the suite is in it")
-    return "\n".join(_lines(results, rows))
+        raise RecordError(f"{FILE}: no case of the suite is in it")
+    return rows
 
 
 def _lines(results: ResultFile, rows: list[tuple[Case, Record, Record | None]]) -> Iterator[str]:
     peers = [one for one in PEERS if any(latency.figure(one) for _, latency, _ in rows)]
+    yield f"### {results.machine.get('gpu', 'a GPU without a name')}"
+    yield ""
     yield _circumstances(results, [latency for _, latency, _ in rows], peers)
     yield ""
     times = [f"{name}, µs" for name in ("Saccade", *(PEERS[one] for one in peers))]
@@ -82,9 +96,6 @@ def _time(figure: Figure | None) -> str:
 def _circumstances(results: ResultFile, records: list[Record], peers: list[str]) -> str:
     machine: Mapping[str, str] = results.machine
     versions = {f.engine: f.version for record in records for f in record.figures}
-    commits = ", ".join(sorted({record.commit for record in records}))
-    days = sorted({record.taken[:10] for record in records})
-    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     beside = ", ".join(f"{PEERS[one]} {versions[one]}" for one in peers)
     driver = f"driver {machine['gpu_driver']}, " if "gpu_driver" in machine else ""
     try:
@@ -97,7 +108,7 @@ def _circumstances(results: ResultFile, records: list[Record], peers: list[str])
         "several sets of random inputs on the GPU, engines by turns in processes of their own. "
         f"Saccade {versions['saccade']}{', ' + beside if beside else ''}; torch.compile with "
         "freezing, channels-last, `reduce-overhead`; CUDA graphs on both sides. Errors: relative "
-        f"L2 against PyTorch's kernels in float64. Measured {when} at {commits}."
+        f"L2 against PyTorch's kernels in float64. Measured {when(records)}."
     )
 
 

@@ -166,3 +166,29 @@ def test_models_pickle_by_their_source(path, as_bytes):
     for name, result in model.run(FEED).items():
         np.testing.assert_array_equal(again.run(FEED)[name], result)
     assert len(pickle.dumps(saccade.compile(path))) < 1000
+
+
+def test_free_sizes_are_fixed_by_name(tmp_path):
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[A, 3, ?] x, float[A, N, 4] v)'
+        " => (float[c, 3, d] y, float[c, N, 4] w) { y = Relu(x)  w = Relu(v) }"
+    )
+    model = onnx.parser.parse_model(text)
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_param = "a.b"
+    onnx.save(model, tmp_path / "m.onnx")
+    options = ours.SessionOptions()
+    options.add_free_dimension_override_by_name("a.b", 2)
+    for source in (tmp_path / "m.onnx", model.SerializeToString()):
+        session = ours.InferenceSession(source, options)
+        assert [one.shape for one in session.get_inputs()] == [[2, 3, "x_dim_2"], [2, "N", 4]]
+    # It is of this session's options alone.
+    other = ours.InferenceSession(tmp_path / "m.onnx")
+    assert other.get_inputs()[0].shape[0] == "a_b"
+
+
+def test_sessions_take_shapes(tmp_path):
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
+    data = onnx.parser.parse_model(text).SerializeToString()
+    session = ours.InferenceSession(data, shapes={"x": ("N",)})
+    assert session.run(None, {"x": np.ones(3, np.float32)})[0].shape == (3,)

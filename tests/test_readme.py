@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +23,18 @@ from saccade.testing.support_table import support_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
+PAGES = [
+    page
+    for where in ("*.md", "docs/**/*.md", "examples/**/*.md", "packages/*/*.md")
+    for page in ROOT.glob(where)
+]
+COMMANDS = (ROOT / "docs" / "command-line.md").read_text()
+PYTHON = (ROOT / "docs" / "python.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 RUNS = re.compile(r"<!-- runs in CI -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(language):
-    return [code for kind, code in FENCE.findall(README) if kind == language]
 
 
 def command(name):
@@ -43,7 +46,7 @@ def command(name):
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    code, _ = RUNS.findall(README)
+    (code,) = RUNS.findall(README)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     with Image.open("examples/upscale/photo.png") as photo, Image.open("photo_2x.png") as upscaled:
         assert upscaled.size == (2 * photo.width, 2 * photo.height)
@@ -55,11 +58,31 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_operators_example_runs():
     pytest.importorskip("torch")
-    _, code = RUNS.findall(README)
+    (code,) = RUNS.findall((ROOT / "docs" / "operators.md").read_text())
     names = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(code, "operators.md", "exec"), names)
     assert names["features"].grad.abs().sum() > 0
     assert names["kept"].tolist() == [0, 1]
+
+
+def test_the_readme_is_one_screen():
+    """Text and code, that is: an image and two small tables stand between."""
+    lines = [line for line in README.splitlines() if line and not line.startswith(("|", "<!--"))]
+    assert len(lines) < 50
+    assert len([line for line in README.splitlines() if line.startswith("|")]) < 36
+    (code,) = RUNS.findall(README)
+    assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
+
+
+FIGURE = re.compile(r"\b\d+(?:\.\d+)?(?:x|%| (?:ms|µs|s|MB|GB|GiB|MiB)\b)")
+
+
+def test_all_figures_of_the_readme_are_generated():
+    head, _, rest = README.partition("<!-- headline:begin -->")
+    generated, _, tail = rest.partition("<!-- headline:end -->")
+    assert FIGURE.search(generated)
+    text = FENCE.sub("", head + tail)
+    assert not FIGURE.findall(text)
 
 
 def test_the_commands_set_up_everything_themselves():
@@ -82,9 +105,8 @@ def test_the_upscaling_command_works(tmp_path):
 
 
 def glance():
-    """The lines of the section about the command line, comments gone."""
-    section = README.partition("## From the command line")[2]
-    lines = FENCE.search(section).group(2).splitlines()
+    """The lines of the page about the command line, comments gone."""
+    lines = FENCE.search(COMMANDS).group(2).splitlines()
     return [shlex.split(line, comments=True) for line in lines]
 
 
@@ -103,12 +125,12 @@ def test_shown_options_exist(words):
 
 
 def test_every_option_of_compile_is_in_the_table():
-    section = README.partition("## Options")[2].partition("\n## ")[0]
+    section = PYTHON.partition("## Options")[2].partition("\n## ")[0]
     listed = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
     taken = {name for name, p in inspect.signature(saccade.compile).parameters.items() if name}
     known = {f for f in Options.__dataclass_fields__ if f != "resolved_threads"}
     assert listed == known
-    assert taken - {"source", "more"} <= known
+    assert taken - {"source", "unknown"} <= known
 
 
 def environment_variables():
@@ -121,7 +143,7 @@ def environment_variables():
 
 def test_every_environment_variable_is_named():
     found = set(environment_variables())
-    assert found == set(re.findall(r"SACCADE_\w+", README))
+    assert found == set(re.findall(r"SACCADE_\w+", PYTHON))
     assert len(found) <= 3
 
 
@@ -158,7 +180,22 @@ def test_ci_runs_the_commands_of_the_readme():
     assert "$(readme upscale)" in script
     assert "$(readme test)" in script
     # The README says how the tests are run; the emulated share of them is CI's own.
-    assert all("SACCADE_TEST_ARM" in line for line in script.splitlines() if "pytest" in line)
+    # So is a few of them with other Pythons.
+    lines = [line for line in script.splitlines() if "pytest" in line and "\\$minor" not in line]
+    assert all("SACCADE_TEST_ARM" in line for line in lines)
+
+
+def test_ci_tries_every_python_that_the_metadata_names():
+    step = (
+        (ROOT / ".ci" / "run").read_text().partition('step "other Pythons')[2].partition('\n"')[0]
+    )
+    tried = re.search(r"for minor in ([\d ]+);", step)[1].split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r":: 3\.(\d+)", " ".join(project["classifiers"]))
+    assert tried == named and f"3.{named[0]}" in project["requires-python"]
+    tests = re.findall(r"tests/[\w/]+\.py", step)
+    assert tests and all((ROOT / test).is_file() for test in tests)
+    assert "Left out: there is no Python" in step
 
 
 def executable(path, text):

@@ -1,4 +1,19 @@
-"""Saccade compiles vision models and vision operators to the machine they run on."""
+"""Saccade compiles vision models and vision operators to the machine they run on.
+
+    import saccade
+
+    model = saccade.compile("model.onnx")      # a path, bytes, or an onnx model
+    y = model(x)                               # NumPy in, NumPy out; PyTorch in, PyTorch out
+    print(model)                               # what it takes and gives
+    print(model.plan(x=x.shape))               # every step: kernel, memory, what was passed over
+    print(model.profile(x))                    # every step: time, share of the roofline
+    model.warm({"x": (1, 3, 720, 1280)})       # a program for a size, ready in the cache
+    model.save("model.saccade", {"x": x.shape})  # one file, which runs where no compiler is
+
+`compile` has the options, `Model` what can be done with a model, and `SaccadeError` is the base of
+every error that a user can cause. `InferenceSession` is ONNX Runtime's class; `saccade.ops` has
+PyTorch operators. On the command line it is `saccade --help`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from saccade.compile import compile  # noqa: A004 - the name that users expect
 from saccade.errors import (
     CacheError,
-    CacheWarning,
     CompileError,
     InputError,
     LoopError,
@@ -33,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheError",
-    "CacheWarning",
     "CompileError",
     "InferenceSession",
     "InputError",
@@ -72,3 +85,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     # Found without coming here from now on.
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """With the classes that are not imported yet, which `help` and shells ask for."""
+    return sorted({*globals(), *__all__})

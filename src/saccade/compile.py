@@ -15,44 +15,80 @@ in a bundle starts no engine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 from saccade.errors import NeedsValuesError
 from saccade.locks import forkless, preload, preload_hooks
+from saccade.shapes import ShapesArgument, frozen_shapes
 
 if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
     from saccade.engine import Engine
     from saccade.ir import Array
+    from saccade.limits import Limits
     from saccade.model import Model
-    from saccade.options import Options
+    from saccade.options import Options, Precision
     from saccade.processes import Processes
 
-__all__ = ["compile"]
+__all__ = ["Source", "compile"]
+
+Source: TypeAlias = (
+    "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model"
+)
+"""What a model is made of."""
 
 
 def compile(  # noqa: A001 - the name that users expect: saccade.compile
-    source: Any,  # noqa: ANN401
+    source: Source,
     *,
+    shapes: ShapesArgument | None = None,
     device: str = "cpu",
-    precision: str = "fp32",
+    precision: str | Precision = "fp32",
     threads: int | None = None,
     exact: bool = False,
-    **more: Any,  # noqa: ANN401
+    allow_reference: bool = False,
+    algorithms: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    cache: bool = True,
+    checked: bool = False,
+    isa: str = "native",
+    machine: str | None = None,
+    **unknown: Never,
 ) -> Model:
     """Compile an ONNX model for this machine.
+
+    Sizes that the file leaves open stay open: each new one is planned on its first call.
+
+        model = saccade.compile("model.onnx")
+        y = model(x)
+        model = saccade.compile("fixed.onnx", shapes={"x": (1, 3, "H", "W")})
 
     Args:
         source: Path, bytes, `onnx.ModelProto` or `onnx_ir.Model`; or the path of a bundle that
             `Model.save` or `saccade build` wrote, which runs as it was built.
+        shapes: Shapes of inputs, by name, in place of those that the file declares, before
+            anything of it is refused. Integers fix axes, names and None leave them free: axes of
+            one name are of one size, each None is of its own. Where the file writes a size out
+            that another one comes for, it is an error here or at the first call.
         device: `cpu`, `cuda` (NVIDIA's GPUs), or `reference` (NumPy; slow, for comparisons).
         precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32; on GPUs also
             `fp16` and `tf32`. On CPUs, fp16 files are computed in fp32.
         threads: Width of the team, at most 1024; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
-        more: `checked`, `isa`, `cache`, `algorithms`, `limits` and `allow_reference` (run what
-            nothing here takes through ONNX's reference implementation); see `Options`.
+        allow_reference: Run what nothing here takes through ONNX's reference implementation:
+            slowly, and on CPUs alone.
+        algorithms: A file of tuned choices to take, in place of those that `Model.tune` kept.
+        limits: How large and how slow things may become before they are refused.
+        cache: Whether the caches on disk may be used.
+        checked: Compile every load and store with a bounds check.
+        isa: CPU instruction set, `avx512`, `avx2` or `native`.
+        machine: Plan as this machine would, one that the device describes: to look at, not to run.
+        unknown: None; what is no option is refused with the name of the nearest one.
 
     Returns:
         A `Model`: call it on arrays, or ask for its `plan` or `profile`.
@@ -61,10 +97,19 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.
         UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
         OptionError: If there is no such option, or it makes no sense.
+        InputError: If `shapes` do not fit the model's inputs.
     """
     preload("encodings.ascii")  # of notes about files
 
-    chosen = {"device": device, "precision": precision, "threads": threads, "exact": exact, **more}
+    chosen: dict[str, Any] = {
+        "device": device, "precision": precision, "threads": threads, "exact": exact,
+        "allow_reference": allow_reference, "algorithms": algorithms, "cache": cache,
+        "checked": checked, "isa": isa, "machine": machine, **unknown,
+    }  # fmt: skip
+    if limits is not None:
+        chosen["limits"] = limits
+    if shapes is not None:
+        chosen["shapes"] = frozen_shapes(shapes)
     model = _made(source, chosen)
     model.made_by = partial(compile, source, **chosen)
     return model
@@ -140,13 +185,16 @@ def _identity(
 ) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"
+    shapes = f"/shapes {options.shapes}" if options.shapes else ""
     given = "".join(
         f"/{name} {what}"
         if isinstance(what, tuple)
         else f"/{name} {what.dtype} {what.shape} {what.tobytes().hex()}"
         for name, what in (known or {}).items()
     )
-    return f"{digest}/{device}/{options.precision.value}{bounds}{_reference(options)}{given}"
+    return (
+        f"{digest}/{device}/{options.precision.value}{bounds}{_reference(options)}{shapes}{given}"
+    )
 
 
 def _reference(options: Options) -> str:

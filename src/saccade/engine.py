@@ -71,6 +71,7 @@ class Engine:
             store.graph_is_at(lowering.entry)
         self._algorithms = self._choices()
         self._varies = False
+        self._decisions = layout.Decisions()
         self._told: tuple[Mapping[str, int], Sequence[Needs]] = ({}, ())
         # A model whose sizes are all fixed has no other sizes to compile for.
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
@@ -110,6 +111,7 @@ class Engine:
             timings=self._timings(),
             limits=self._options.limits,
             reuse=reuse,
+            decisions=self._decisions,
         )
 
     def _plan(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> Plan:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saccade.memory import free_bytes, size_text
+
 __all__ = [
     "CacheError",
-    "CacheWarning",
     "CompileError",
     "DeviceError",
     "InputError",
@@ -97,9 +98,12 @@ class OutOfMemoryError(PlanError, MemoryError):
     @staticmethod
     def of(arena: int, outputs: int) -> OutOfMemoryError:
         """The error of a plan, for bytes of its arena and of its outputs."""
+        free, whole = free_bytes(), arena + outputs
+        missing = free is not None and whole > free
         return OutOfMemoryError(
-            f"inputs of these sizes need {arena + outputs} bytes of memory ({arena} while it runs, "
+            f"inputs of these sizes need {whole} bytes of memory ({arena} while it runs, "
             f"{outputs} for the outputs), which the system does not give: use smaller ones"
+            + (f"; {size_text(whole - (free or 0))} are missing" if missing else "")
         )
 
 
@@ -121,13 +125,6 @@ class LoopError(SaccadeError, RuntimeError):
 
 class CacheError(SaccadeError):
     """The cache folder cannot be used."""
-
-
-class CacheWarning(UserWarning):
-    """A part of the cache is not used, because others could have written it or it cannot be used.
-
-    Everything works without it, but each start compiles anew.
-    """
 
 
 class OutOfBoundsError(SaccadeError, IndexError):

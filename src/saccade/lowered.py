@@ -82,7 +82,13 @@ def begin(
     place = _place(identity, options) if identity else None
     lowering: Callable[[], None] | None = None
     # A path means the same in a child; anything else would have to be sent there.
-    if place is not None and isinstance(source, (str, Path)) and not place.exists():
+    # Where nothing can be left, a child would work in vain.
+    if (
+        place is not None
+        and isinstance(source, (str, Path))
+        and not place.exists()
+        and place.folder.writable()
+    ):
         processes.preload("saccade.opdefs")  # which those that follow need as well
         lowering = processes.start(_lower_file, (source, options, place, known))
         # After the call, which would otherwise wait for these imports.
@@ -168,7 +174,8 @@ def _read(place: _Place | None) -> Graph | None:
     with place.folder.opened(place.name) as entry:
         try:
             return None if entry is None else serialize.load(entry.file, entry.where, entry.seal)
-        except CacheError:  # damaged: it is lowered again
+        except CacheError:  # it is lowered again
+            place.folder.tell_damaged(place.name)
             return None
 
 

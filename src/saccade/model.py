@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from fnmatch import fnmatchcase
-from math import prod
-from operator import index
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -17,20 +15,20 @@ from saccade import held
 from saccade.errors import InputError, OptionError
 from saccade.locks import Lock, forkless, preload
 from saccade.options import usable_path
-from saccade.signature import TensorInfo, shape_text
+from saccade.shapes import as_shape
+from saccade.signature import TensorInfo
 
 if TYPE_CHECKING:
     from saccade import tuning
     from saccade.engine import Engine
     from saccade.plan import Plan
     from saccade.profile import Profile
-    from saccade.program import Arrays, DeviceBuffer, Program, Result, Store
+    from saccade.program import Arrays, DeviceBuffer, HostArray, HostResult, Program, Result, Store
 
 __all__ = ["Model", "TensorInfo"]
 
 PLANS_KEPT = 16
 _MOST_RUNS = 1 << 20  # of a profile, which keeps the times of all of them
-_MOST_ELEMENTS = 1 << 47  # of an input: a process has no more addresses
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of the inputs, in order."""
@@ -70,6 +68,12 @@ class Model:
         sides = (", ".join(info.text for info in side) for side in (self.inputs, self.outputs))
         return f"<saccade.{type(self).__name__}: {' -> '.join(sides)}>"
 
+    # A tuple where the model has several outputs, which no type can tell: the checker shows arrays
+    # and lets what it cannot know pass.
+    @overload
+    def __call__(self, *args: HostArray, **kwargs: HostArray) -> HostResult: ...
+    @overload
+    def __call__(self, *args: object, **kwargs: object) -> Result: ...
     def __call__(self, *args: object, **kwargs: object) -> Result:
         """Run on inputs by position or by name.
 
@@ -84,6 +88,10 @@ class Model:
         results = self._run(self._named(args, kwargs))
         return results[0] if len(results) == 1 else results
 
+    @overload
+    def run(self, inputs: Mapping[str, HostArray]) -> dict[str, HostResult]: ...
+    @overload
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Result]: ...
     def run(self, inputs: Mapping[str, object]) -> dict[str, Result]:
         """All outputs by name, for inputs by name.
 
@@ -269,7 +277,7 @@ class Model:
     def _shapes(self, given: Mapping[str, object]) -> Shapes:
         """Shapes of all inputs, in order."""
         named = self._named((), given)
-        return tuple(() if i.held else _as_shape(i, named[i.name]) for i in self.inputs)
+        return tuple(() if i.held else as_shape(i, named[i.name]) for i in self.inputs)
 
     def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
         arrays = self._arrays(given)
@@ -363,24 +371,6 @@ class Model:
             if self._engine is None:
                 self._engine = self._start()
             return self._engine
-
-
-def _as_shape(info: TensorInfo, value: object) -> tuple[int, ...]:
-    try:
-        if not isinstance(value, Iterable):
-            raise TypeError
-        shape = tuple(index(size) for size in value)
-    except TypeError:
-        # The text of an array could be of any length.
-        short = isinstance(value, (tuple, list, str, int, float))
-        given = repr(value) if short else f"a {type(value).__name__}"
-        raise InputError(
-            f"input {info.name!r} needs a shape, a tuple of integers, given is {given}"
-        ) from None
-    # A size of 0 must not hide that the others are more than any memory holds.
-    if min(shape, default=0) < 0 or prod(max(size, 1) for size in shape) > _MOST_ELEMENTS:
-        raise InputError(f"input {info.name!r} cannot have shape {shape_text(shape)}")
-    return shape
 
 
 def _check_repeat(repeat: object) -> None:

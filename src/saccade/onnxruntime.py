@@ -14,13 +14,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from saccade.compile import compile as compile_model
 from saccade.errors import DeviceError, InputError, OptionError
+from saccade.shapes import ANY, as_symbol
 from saccade.signature import TensorInfo
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = [
     "ExecutionMode",
@@ -82,6 +86,7 @@ class SessionOptions(_Settings):
 
     Attributes:
         intra_op_num_threads: Width of the team; 0 is as many as the process may have.
+        free_dimension_overrides: As `add_free_dimension_override_by_name` left them.
         graph_optimization_level, execution_mode, log_severity_level, inter_op_num_threads, …:
             Accepted.
     """
@@ -89,6 +94,19 @@ class SessionOptions(_Settings):
     intra_op_num_threads: int = 0
     graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+
+    def __init__(self) -> None:
+        self.__dict__["_sizes"] = {}
+
+    @property
+    def free_dimension_overrides(self) -> dict[str, int]:
+        """Sizes by the names that files have for them."""
+        found: dict[str, int] = self.__dict__["_sizes"]
+        return found
+
+    def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
+        """Fix a size that the file leaves open under this name."""
+        self.free_dimension_overrides[name] = value
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Accepted, with a warning."""
@@ -165,6 +183,8 @@ class InferenceSession:
         self._source = path_or_bytes
         self._options = sess_options or SessionOptions()
         options = {name: value for name, value in more.items() if name not in _OTHERS}
+        if self._options.free_dimension_overrides and "shapes" not in options:
+            options["shapes"] = self._overridden()
         wanted = [one if isinstance(one, str) else one[0] for one in providers or [_CPU]]
         self._providers = [_CPU]
         if wanted and wanted[0] in _GPUS and "device" not in options:
@@ -181,6 +201,32 @@ class InferenceSession:
         self._outputs = [_node_arg(info) for info in self._model.outputs]
         self._names = [one.name for one in self._outputs]
         self._dtypes = {info.name: info.dtype for info in self._model.inputs if not info.held}
+
+    def _overridden(self) -> dict[str, tuple[int | str | None, ...]]:
+        """Shapes of the inputs that sizes were fixed of."""
+        sizes = self._options.free_dimension_overrides
+        found: dict[str, tuple[int | str | None, ...]] = {}
+        for value in self._file().graph.input:
+            dims = value.type.tensor_type.shape.dim
+            if any(dim.dim_param in sizes for dim in dims):
+                found[value.name] = tuple(self._axis(dim) for dim in dims)
+        return found
+
+    def _axis(self, dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+        if dim.HasField("dim_value"):
+            return dim.dim_value
+        label = dim.dim_param
+        return self._options.free_dimension_overrides.get(
+            label, None if label in ANY else as_symbol(label)
+        )
+
+    def _file(self) -> onnx.ModelProto:
+        """The file as it is, without weights that lie elsewhere."""
+        import onnx  # noqa: PLC0415 - seldom asked for, and a warm start needs none
+
+        if isinstance(self._source, bytes):
+            return onnx.load_from_string(self._source)
+        return onnx.load(os.fspath(self._source), load_external_data=False)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in the file's order."""
@@ -204,12 +250,7 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the file says of itself."""
-        import onnx  # noqa: PLC0415 - seldom asked for, and a warm start needs none
-
-        if isinstance(self._source, bytes):
-            model = onnx.load_from_string(self._source)
-        else:
-            model = onnx.load(os.fspath(self._source), load_external_data=False)
+        model = self._file()
         return ModelMetadata(
             model.producer_name,
             model.graph.name,

@@ -12,6 +12,7 @@ from pathlib import Path
 from saccade.devices import DEVICES, device_named
 from saccade.errors import OptionError
 from saccade.limits import Limits
+from saccade.shapes import FrozenShapes, frozen_shapes
 
 __all__ = [
     "MOST_THREADS",
@@ -65,6 +66,9 @@ class Options:
         allow_reference: Whether nodes that nothing else takes run through ONNX's own reference
             implementation (the package `onnx`): slowly, without bounds on time or memory, and
             marked in plans and profiles. CPUs only.
+        shapes: Of inputs, in place of those that the file declares, before anything of it is
+            refused: `{"x": (1, 3, "H", "W")}`, numbers, names of sizes that vary, or None for a
+            size that varies by itself. Kept as pairs, sorted by name.
 
     Raises:
         OptionError: If one is of another type, or none of the values it may have.
@@ -81,6 +85,7 @@ class Options:
     machine: str | None = None
     limits: Limits = field(default_factory=Limits)
     allow_reference: bool = False
+    shapes: FrozenShapes = ()
     resolved_threads: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -92,6 +97,7 @@ class Options:
                 raise OptionError(f"{name}={given!r} must be {_SPELLED[kind]}")
         if self.algorithms is not None:
             _check_file("algorithms", self.algorithms)
+        object.__setattr__(self, "shapes", frozen_shapes(self.shapes))
         # NumPy's integers become Python's; to everybody else the class is frozen.
         object.__setattr__(self, "threads", _threads(self.threads))
         device = device_named(self.device)

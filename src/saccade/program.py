@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from saccade.profile.types import Facts, Reading
     from saccade.signature import Signature, TensorInfo
 
-__all__ = ["Arrays", "DeviceBuffer", "Program", "Result", "Store"]
+__all__ = ["Arrays", "DeviceBuffer", "HostArray", "HostResult", "Program", "Result", "Store"]
 
 Result: TypeAlias = Any
 """An array of the library that the caller uses: NumPy's, PyTorch's. No type here could name it."""
+
+HostArray: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+HostResult: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Any"
+"""Of NumPy's arrays: one, unless the model has several outputs or gives strings or sequences. A
+checker shows what arrays have, and lets pass what it cannot know."""
 
 
 class DeviceBuffer(Protocol):

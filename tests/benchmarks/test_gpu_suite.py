@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from benchmarks.cases import GPU_CASES
 from benchmarks.record import SCHEMA, Figure, Record, RecordError, ResultFile, by_key, load, save
-from benchmarks.report import GPU, MARKS, main
 from benchmarks.report_gpu import FILE, render
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from fake_processes import FakeProcess
-from samples import latency_results
 from test_suite import save_model
 
 from benchmarks import suite
@@ -62,7 +60,7 @@ def test_the_cases_are_distinct():
 
 
 def test_the_table_has_every_case(whole):
-    text = render(whole / FILE)
+    text = render(whole)
     rows = [line for line in text.splitlines() if line.startswith("| ") and "input" not in line]
     assert len(rows) == len(GPU_CASES)
     assert rows[0] == (
@@ -80,7 +78,7 @@ def test_losses_are_shown_and_so_is_what_was_not_measured(tmp_path):
     slow = {"saccade": 0.4, "inductor": 0.3, "onnxruntime": 0.2}
     alone = record(second, engines={"saccade": 0.2})
     save(tmp_path / FILE, results([record(first, engines=slow), alone, record(first, "error")]))
-    text = render(tmp_path / FILE)
+    text = render(tmp_path)
     assert "| 400 ± 5.0% | 300 ± 5.0% | 200 ± 5.0% | 0.50x |" in text
     assert "| 200 ± 5.0% | – | – | – | 75% | – | – | – |" in text
     assert "over the better peer" in text
@@ -91,38 +89,16 @@ def test_records_of_something_else_make_no_table(tmp_path):
     path = tmp_path / FILE
     save(path, results([dataclasses.replace(record(GPU_CASES[0]), shape=(2, 3, 9, 9))]))
     with pytest.raises(RecordError, match="measured on something else"):
-        render(path)
+        render(tmp_path)
     save(path, results([record(GPU_CASES[0], engines={"inductor": 1.0})]))
     with pytest.raises(RecordError, match="no figure of saccade"):
-        render(path)
+        render(tmp_path)
     save(path, results([dataclasses.replace(record(GPU_CASES[0]), case="other")]))
     with pytest.raises(RecordError, match="no case of the suite"):
-        render(path)
+        render(tmp_path)
     save(path, dataclasses.replace(results([record(GPU_CASES[0])]), machine={"cpu": "x"}))
     with pytest.raises(RecordError, match="does not state 'gpu_multiprocessors'"):
-        render(path)
-
-
-def test_the_page_has_the_table_as_soon_as_there_is_a_record(tmp_path, whole, capsys):
-    folder, page = tmp_path / "results", tmp_path / "README.md"
-    save(folder / "latency.json", latency_results())
-    page.write_text("\n".join([*GPU, *MARKS]) + "\n")
-    asked = ["--readme", str(page), "--results", str(folder)]
-    assert main(asked) == 0
-    assert page.read_text().startswith(f"{GPU[0]}\n{GPU[1]}\n")
-    (folder / FILE).write_bytes((whole / FILE).read_bytes())
-    assert main([*asked, "--check"]) == 1
-    assert main(asked) == 0
-    assert "NVIDIA Test" in page.read_text().partition(GPU[1])[0]
-    assert main([*asked, "--check"]) == 0
-    page.write_text("\n".join(MARKS))
-    assert main(asked) == 1
-    assert "gpu:begin" in capsys.readouterr().err
-
-
-def test_the_readme_has_a_place_for_it():
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    assert all(text.count(mark) == 1 for mark in GPU)
+        render(tmp_path)
 
 
 @pytest.fixture

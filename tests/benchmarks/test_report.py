@@ -5,33 +5,45 @@ import dataclasses
 import pytest
 from benchmarks.cases import CASES
 from benchmarks.record import RecordError, save
-from benchmarks.report import MARKS, main, render, replace_section
+from benchmarks.report import IMAGE, PAGES, RESULTS, main, marks, replace_section
+from benchmarks.report_cpu import render
 from samples import record, results
 
-BEGIN, END = MARKS
+from benchmarks import headline
+
+BEGIN, END = marks("results")
+PAGE = "docs/benchmarks.md"
 
 
 @pytest.fixture
 def folder(tmp_path, complete):
+    """Records of made-up times on a CPU, and real ones of all else that pages are made of."""
     save(tmp_path / "results" / "latency.json", complete)
+    for name in ("cuda.json", "operators.json", "operators_cuda.json"):
+        (tmp_path / "results" / name).write_bytes((RESULTS / name).read_bytes())
     return tmp_path / "results"
 
 
 @pytest.fixture
-def readme(tmp_path):
-    path = tmp_path / "README.md"
-    path.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\ntail\n")
-    return path
+def root(tmp_path):
+    """Pages with nothing but the places of their sections."""
+    for page, sections in PAGES.items():
+        path = tmp_path / page
+        path.parent.mkdir(exist_ok=True)
+        places = ["\n".join((marks(name)[0], "old", marks(name)[1])) for name in sections]
+        path.write_text("\n\n".join(("# Title", *places, "tail\n")))
+    return tmp_path
 
 
-def run(readme, folder, *more):
-    return main(["--readme", str(readme), "--results", str(folder), *more])
+def run(root, folder, *more):
+    return main(["--root", str(root), "--results", str(folder), *more])
 
 
 def test_the_table_has_every_case_and_the_right_numbers(folder):
     text = render(folder)
     rows = [line for line in text.splitlines() if line.startswith("| ") and "model" not in line]
     assert len(rows) == len(CASES)
+    assert text.index("## Latency in float32") < text.index("### Testor 9000 (family 1, model 2)")
     # 0.2 GFLOP in 2 ms: 100 GFLOP/s; the floor is 1.5 ms; the better peer takes 2.5 ms.
     numbers = "2.00 | 3.00 | 2.50 | 1.25x | 100 | 75% |"
     assert rows[0] == f"| resnet50 | 1x3x224x224 | {numbers}"
@@ -39,8 +51,8 @@ def test_the_table_has_every_case_and_the_right_numbers(folder):
     assert "| resnet50 | 1x3x224x224 | 2.00 | 2.50 | 1.25x | 2.20 | 1.10x | 75% |" in rows
     assert "ncnn 1.2, which has Winograd too, took 3.50 ms for vgg16" in text
     assert "in the same rounds: 1.75x." in text
-    assert "Testor 9000 (family 1, model 2), 2 threads, fp32" in text
-    assert "ONNX Runtime 1.2, OpenVINO 1.2; measured 2026-01-02 at abc." in text
+    told = "2 threads, medians; ONNX Runtime 1.2, OpenVINO 1.2; measured 2026-01-02 at abc."
+    assert text.count(told) == 2  # fp32 and bf16
 
 
 def test_losses_are_shown(tmp_path, complete):
@@ -112,34 +124,94 @@ def test_the_other_suites_follow(folder):
     assert "| deeplabv3_mobilenet | 20.0 (21.6) | 30.0 (32.4) | 25.0 (27.0) | 8.00 |" in text
 
 
-def test_the_section_is_replaced_and_nothing_else(readme, folder):
-    assert run(readme, folder) == 0
-    text = readme.read_text()
-    assert text.startswith(f"# Title\n\n{BEGIN}\n")
-    assert text.endswith(f"{END}\n\ntail\n")
-    assert "old" not in text
-    assert render(folder) in text
+def other(results):
+    """The same of another machine, twice as slow, at another commit."""
+    records = tuple(
+        dataclasses.replace(
+            record,
+            commit="def",
+            figures=tuple(
+                dataclasses.replace(
+                    f, median=2 * f.median, min=2 * f.min, q1=2 * f.q1, q3=2 * f.q3, p90=2 * f.p90
+                )
+                for f in record.figures
+            ),
+        )
+        for record in results.records
+    )
+    machine = {**results.machine, "cpu": "Another"}
+    return dataclasses.replace(results, machine=machine, records=records)
 
 
-def test_check_fails_until_the_page_is_up_to_date(readme, folder, capsys):
-    before = readme.read_text()
-    assert run(readme, folder, "--check") == 1
+def test_machines_stand_beside_each_other_and_never_in_one_table(folder, complete):
+    save(folder / "another" / "latency.json", other(complete))
+    section, _, bf16 = render(folder).partition("## Latency in bfloat16")
+    first, second = section.split("### ")[1:]
+    assert first.startswith("Another (family 1, model 2)\n\n2 threads")
+    assert second.startswith("Testor 9000 (family 1, model 2)\n\n2 threads")
+    assert "measured 2026-01-02 at def." in first and "| resnet50 | 1x3x224x224 | 4.00 |" in first
+    assert "measured 2026-01-02 at abc." in second and "| resnet50 | 1x3x224x224 | 2.00 |" in second
+    assert "| 2.00 |" not in first and "abc" not in first
+    assert bf16.count("### ") == 2
+
+
+def test_a_machine_has_one_file_of_a_suite(folder, complete):
+    save(folder / "again" / "latency.json", complete)
+    with pytest.raises(RecordError, match=r"again/latency\.json and .* are records of one machine"):
+        render(folder)
+
+
+def test_headlines_and_plot_have_every_machine(folder, complete):
+    save(folder / "another" / "latency.json", other(complete))
+    text = headline.render(folder)
+    parts = text.split("**")
+    assert parts[1::2] == ["Another (family 1, model 2)", "Testor 9000 (family 1, model 2)",
+                           "NVIDIA H200"]  # fmt: skip
+    row = "| resnet50 1x3x224x224, fp32 | 4.00 ms | OpenVINO 5.00 ms | 1.25x |"
+    assert row in parts[2] and row not in parts[4]
+    panels = headline.panels(folder)
+    assert [panel.title for panel in panels] == [
+        "Another (family 1, model 2), fp32", "Testor 9000 (family 1, model 2), fp32",
+        "NVIDIA H200, fp16",
+    ]  # fmt: skip
+    assert all(bar.ratio == pytest.approx(1.25) for panel in panels[:2] for bar in panel.bars)
+    assert [bar.name for bar in panels[0].bars][:2] == ["resnet50", "resnet50, batch 8"]
+
+
+def test_sections_are_replaced_and_nothing_else(root, folder):
+    assert run(root, folder) == 0
+    text = (root / PAGE).read_text()
+    assert text == f"# Title\n\n{BEGIN}\n\n{render(folder)}\n\n{END}\n\ntail\n"
+    assert headline.render(folder) in (root / "README.md").read_text()
+    assert all("old" not in (root / page).read_text().split() for page in PAGES)
+
+
+@pytest.mark.parametrize("stale", [*PAGES, IMAGE])
+def test_check_fails_until_all_is_up_to_date(root, folder, capsys, stale):
+    before = (root / PAGE).read_text()
+    assert run(root, folder, "--check") == 1
     assert "is out of date" in capsys.readouterr().err
-    assert readme.read_text() == before
-    assert run(readme, folder) == 0
-    assert run(readme, folder, "--check") == 0
-    readme.write_text(readme.read_text().replace("1.25x", "2.25x", 1))
-    assert run(readme, folder, "--check") == 1
+    assert (root / PAGE).read_text() == before and not (root / IMAGE).exists()
+    assert run(root, folder) == 0
+    assert run(root, folder, "--check") == 0
+    text = (root / stale).read_text()
+    (root / stale).write_text(text.replace("1.", "9.", 1))
+    assert run(root, folder, "--check") == 1
+    assert capsys.readouterr().err == (
+        f"benchmarks: {root / stale} is out of date: run python -m benchmarks.report\n"
+    )
 
 
 @pytest.mark.parametrize("text", ["", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{END}{BEGIN}{END}"])
 def test_a_page_without_its_markers_is_refused(text):
     with pytest.raises(RecordError, match="needs one"):
-        replace_section(text, "table")
+        replace_section(text, "table", (BEGIN, END))
 
 
-def test_without_records_nothing_is_written(readme, tmp_path, capsys):
-    before = readme.read_text()
-    assert run(readme, tmp_path / "none") == 1
-    assert "latency.json" in capsys.readouterr().err
-    assert readme.read_text() == before
+@pytest.mark.parametrize("missing", ["latency", "cuda", "operators", "operators_cuda"])
+def test_without_records_nothing_is_written(root, folder, capsys, missing):
+    (folder / f"{missing}.json").unlink()
+    before = {page: (root / page).read_text() for page in PAGES}
+    assert run(root, folder) == 1
+    assert f"no {missing}.json" in capsys.readouterr().err
+    assert {page: (root / page).read_text() for page in PAGES} == before

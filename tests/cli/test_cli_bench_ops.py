@@ -68,6 +68,19 @@ def test_another_dtype_beside_float32(saccade_cli, one_case, refused):
     assert "another --dtype" in refused("bench-ops", "--against", "float32")
 
 
+def test_rows_fit_the_terminal_and_figures_go_alone(saccade_cli, one_case, monkeypatch):
+    make = shuffle_case(torch.nn.functional.pixel_shuffle).make
+    one_case(OperatorCase("pixel_shuffle", "c" * 40, "torch", 2.0, make))
+    for width in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        result = bench(saccade_cli)
+        assert result.exit_code == 0, result.stderr
+        assert max(map(len, result.stdout.splitlines())) <= width
+        assert len(result.stdout.splitlines()) == (5 if width == 80 else 3)
+    alone = bench(saccade_cli, "--json", "-")
+    assert [row["case"] for row in json.loads(alone.stdout)["results"]] == ["c" * 40]
+
+
 def test_nothing_is_timed_where_results_differ(refused, one_case):
     one_case(shuffle_case(lambda x, _: -torch.nn.functional.pixel_shuffle(x, 2)))
     assert "nothing was timed" in refused("bench-ops")
@@ -98,6 +111,7 @@ def test_a_file_that_is_no_record_is_refused_before_anything_is_timed(refused, t
 
 def test_small_calls_are_timed_beside_empty_operators(saccade_cli, monkeypatch, tmp_path):
     monkeypatch.setattr(_operator_cases, "cases", tuple)
+    monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "operators.json"
     result = bench(saccade_cli, "--json", file)
     assert result.exit_code == 0, result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def test_ls_of_no_cache(saccade_cli, cache):
     assert not cache.exists(), "looking makes nothing"
 
 
-def test_ls_lists_kinds_and_models(saccade_cli, filled):
+def test_ls_lists_kinds_and_models(saccade_cli, filled, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     result = saccade_cli("cache", "ls")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -237,6 +239,18 @@ def test_prune_everything(saccade_cli, refused, filled):
 def test_prune_of_no_cache(saccade_cli, cache):
     assert saccade_cli("cache", "prune").stdout == "there is no cache yet\n"
     assert not cache.exists()
+
+
+def test_share(saccade_cli, refused, filled, monkeypatch):
+    assert "others may not enter" in refused("cache", "share")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("SACCADE_CACHE_DIR", f"{folder}/cache")
+        assert "there is no cache yet" in refused("cache", "share")
+        cache_folder("objects").write("conv.bin", b"code")
+        result = saccade_cli("cache", "share")
+        assert result.stdout == f"1 files in {folder}/cache can be read by all\n"
+        assert saccade_cli("cache", "verify").exit_code == 0
 
 
 def test_help(saccade_cli, refused):

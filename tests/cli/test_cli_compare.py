@@ -21,7 +21,7 @@ def test_equal_answers_exit_with_zero(saccade_cli, engine, model_file):
     assert result.exit_code == 0, result.stderr
     assert [device for _, device, _, _ in engine.compiled] == ["cpu", "reference"]
     line = result.stdout.splitlines()[1]
-    assert line.split() == ["output", "0.00e+00", "0.00e+00", "ok"]
+    assert line.split() == ["output", "0.00e+00", "0.00e+00", "0.00e+00", "ok"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(1.9e-5, 0), (2.1e-5, 1)])
@@ -64,6 +64,40 @@ def test_precisions_of_gpus_too(saccade_cli, engine, model_file, precision, erro
     engine.model.corrupt = scale
     asked = ("--device", "cuda", "--precision", precision)
     assert compare(saccade_cli, model_file, *asked).exit_code == code
+
+
+@pytest.mark.parametrize(("floor", "code"), [(None, 1), ("1e-3", 0), ("1e-5", 1)])
+def test_a_floor_excuses_what_is_small_in_itself(saccade_cli, engine, model_file, floor, code):
+    def spoil(results):
+        results["output"][0, 0, 0, 0] += 5e-4
+        results["output"][0, 0, 1, 1] += 5e-4
+
+    engine.model.corrupt = spoil
+    more = () if floor is None else ("--floor", floor)
+    result = compare(saccade_cli, model_file, *more, "--tolerance", "1e-7")
+    assert result.exit_code == code, result.stdout
+    assert "5.00e-04" in result.stdout and f"more than {float(floor or 1e-6):.0e}" in result.stdout
+
+
+def test_zeros_but_for_rounding_are_equal(saccade_cli, engine, model_file):
+    """What is 0 has no relative error: 1e-30 beside it is infinitely far by that."""
+
+    def small(results):
+        results["output"][:] = 1e-30
+
+    def zero(results):
+        results["output"][:] = 0
+
+    engine.model.corrupt, engine.reference.corrupt = small, zero
+    result = compare(saccade_cli, model_file)
+    assert result.exit_code == 0 and " inf " in result.stdout
+    assert compare(saccade_cli, model_file, "--floor", "0").exit_code == 1
+
+
+def test_columns_are_explained(saccade_cli, model_file):
+    text = " ".join(compare(saccade_cli, model_file).stdout.split())
+    for word in ("relative L2:", "outer ring:", "largest:", "ok: both norms at most 2e-05"):
+        assert word in text
 
 
 def test_a_wrong_border_fails_although_the_whole_is_close(saccade_cli, engine, model_file):
@@ -142,7 +176,8 @@ def test_layers_compares_the_hidden_values_too(saccade_cli, engine, model_file):
     )
     result = saccade_cli(*arguments)
     assert result.exit_code == 0, result.stdout + result.stderr
-    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == ["hidden", "output"]
+    table = result.stdout.partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in table[1:]] == ["hidden", "output"]
     source = engine.compiled[-1][0]
     assert isinstance(source, onnx.ModelProto), "the compiler got the model with all its values"
 

@@ -34,7 +34,7 @@ def test_without_it_the_error_tells_of_it(command, model, saccade_cli):
         (["run"], "y: float32 2x3"),
         (["inspect"], "note: 1 ai.onnx.ml.Binarizer by ONNX's reference implementation"),
         (["inspect", "--plan"], "onnx.reference (host)"),
-        (["inspect", "--reasons"], "cut: onnx.reference\n"),
+        (["inspect", "--reasons"], "Binarizer cut: onnx.reference, chosen: on the host\n"),
         (["profile", "--repeat", "2"], "onnx.reference"),
         (["compare", "--against", "reference"], "ok"),
     ],

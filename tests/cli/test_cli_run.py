@@ -147,14 +147,14 @@ def test_options_reach_the_compiler(saccade_cli, engine, model_file):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("input=1x3xax4", "'input=1x3xax4' is not of the form NAME=1x3x224x224"),
+        ("input=1x3x*x4", "'input=1x3x*x4' is not of the form NAME=1x3x224x224"),
         ("input=", "is not of the form"),
         ("input=1x3x-4x4", "is not of the form"),
         ("input=1,3,4,4", "is not of the form"),
         ("input=1x3x²x4", "is not of the form"),
         ("other=1x3x4x4", "the model has no input 'other'; it has input"),
         ("input=1x3x4", "input 'input' has shape Nx3xHxW, which 1x3x4 does not fit"),
-        ("input=1x4x4x4", "which 1x4x4x4 does not fit"),
+        ("input=1x4x4", "which 1x4x4 does not fit"),
     ],
 )
 def test_a_bad_shape_is_refused_in_one_line(refused, model_file, text, says):
@@ -184,7 +184,7 @@ def test_a_file_that_does_not_fit_is_refused(refused, engine, model_file, tmp_pa
         "broken.npy": "is not a NumPy array",
         "broken.npz": "is not a NumPy archive",
         "broken.png": "is not an image that can be read",
-        "table.csv": "an input is a .npy, .npz, .png or .jpg file",
+        "table.csv": "an input is a .npy or .npz file, or an image",
         "missing.npy": "no such file",
     }
     for file, message in says.items():

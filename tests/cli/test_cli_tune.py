@@ -162,5 +162,5 @@ def test_what_tune_refuses(refused, network, tmp_path):
     line = refused("tune", network, *SHAPE, "--import-algorithms", tmp_path / "none.json")
     assert "none.json" in line
     line = refused("tune", network, *SHAPE, "--export-algorithms", tmp_path / "no" / "a.json")
-    assert "no such folder" in line
+    assert "there is no such folder" in line
     assert "no such file" in refused("tune", tmp_path / "none.onnx")

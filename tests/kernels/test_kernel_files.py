@@ -110,7 +110,7 @@ CUDA = Room(
     cuda.CUDA_KERNELS,
     cuda_packing.FUNCTIONS.values(),
     {
-        "conv2d": {"fused_operands", "store_code", "window_config"},
+        "conv2d": {"fused_operands", "lanes_code", "store_code", "window_config"},
         "deform": {"half_products", "half_products_code"},
         "matmul": {"axes_code", "product_axes", "split_sums", "split_sums_code", "tile_times"},
         "movement": {"loop_axes", "walk_code", "walk_plan", "walk_text"},

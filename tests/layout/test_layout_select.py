@@ -8,7 +8,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, Launch, Variant
 from saccade.kernels.cpu.base import CpuKernel
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
-from saccade.layout.select import Selector
+from saccade.layout.select import Decisions, Selector
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4
@@ -40,6 +40,7 @@ class Kernels:
     """A backend of given kernels."""
 
     target = ZEN4
+    idle = False
 
     def __init__(self, *kernels, nominal_threads=2, reuse_slowdown=1.5):
         self._kernels = kernels
@@ -153,3 +154,66 @@ def test_equal_calls_are_decided_once():
     first = selector.select(CALL)
     count = len(asked)
     assert selector.select(dataclasses.replace(CALL)) is first and len(asked) == count
+
+
+class Asked:
+    """A kernel that counts how often it is asked for its ways."""
+
+    def __init__(self, *known):
+        self.count = 0
+        self.kernel = kernel("k", lambda _call: self._ways(known))
+
+    def _ways(self, known):
+        self.count += 1
+        return known
+
+    def taken(self, decisions, there, *, idle=False, timings=None):
+        backend = Kernels(self.kernel)
+        backend.idle = idle
+        available = None if there is None else (lambda _kernel, config: config.way in there)
+        selector = Selector(backend, available, timings, decisions)
+        assert selector.select(CALL).kernel is self.kernel
+        (launch,) = selector.launches(CALL)
+        return launch.config.way
+
+
+FIRST_AND_SECOND = (("first", 1.0, "a"), ("second", 1.1, "a"))
+
+
+def test_other_plans_decide_what_is_new_to_them():
+    decisions, asked = Decisions(), Asked(*FIRST_AND_SECOND)
+    assert asked.taken(decisions, ("first", "second")) == "first"
+    assert asked.taken(decisions, ("first", "second")) == "first" and asked.count == 1
+
+
+def test_what_exists_is_asked_in_each_plan():
+    """Neither a way without code, nor a walk that another plan has ended, stays with a call."""
+    decisions, asked = Decisions(), Asked(*FIRST_AND_SECOND)
+    assert asked.taken(decisions, ("second",)) == "second"
+    assert asked.taken(decisions, ("second",)) == "second"
+    assert asked.taken(decisions, ("first", "second")) == "first"
+    assert asked.taken(decisions, ()) == "first"
+
+
+def test_before_anything_is_compiled_all_code_counts_as_there():
+    decisions, asked = Decisions(), Asked(*FIRST_AND_SECOND)
+    assert asked.taken(decisions, ("first", "second"), idle=True) == "first"
+    assert asked.taken(decisions, ("second",)) == "second"
+
+
+def test_measured_plans_decide_for_themselves():
+    class Measured:
+        def tuned(self, call, kernels):
+            return None
+
+    decisions, asked = Decisions(), Asked(*FIRST_AND_SECOND)
+    asked.taken(decisions, None)
+    assert asked.taken(decisions, None, timings=Measured()) == "first" and asked.count == 2
+    assert len(decisions.known) == 1
+
+
+def test_many_decisions_are_forgotten(monkeypatch):
+    monkeypatch.setattr("saccade.layout.select._MOST_CALLS", 0)
+    decisions, asked = Decisions(), Asked(*FIRST_AND_SECOND)
+    asked.taken(decisions, None)
+    assert asked.taken(decisions, None) == "first" and asked.count == 2

@@ -34,7 +34,8 @@ def test_the_arena_is_little_more_than_what_is_live(zoo, name):
 
 
 @pytest.mark.parametrize("name", STANDARD)
-def test_json_and_text_lose_nothing(zoo, name):
+def test_json_and_text_lose_nothing(zoo, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100000")  # a line for each step
     plan = zoo.planned(name).plan((BATCHES.get(name, (2,))[0], 3, *STANDARD[name]))
     again = Plan.from_json(plan.to_json())
     assert again == plan
@@ -46,6 +47,9 @@ def test_json_and_text_lose_nothing(zoo, name):
     assert len(rows) > len(plan.steps) + 5
     for row, step in zip(rows[1:], plan.steps, strict=False):
         assert step.op.family in row and (step.kernel or "reference") in row
+    monkeypatch.setenv("COLUMNS", "80")
+    table = str(plan).partition("\n\n")[0].splitlines()
+    assert max(map(len, table)) <= 80 and len(table) >= 2 * len(plan.steps)
     assert f"{len(plan.reorders)} reorder(s)" in text and "floor" in text
 
 

@@ -121,17 +121,39 @@ def told(plan):
     return [{"registers": 90 + i, "limit": "shared"} if i else {} for i in range(len(plan.steps))]
 
 
-def test_facts_are_columns_and_stand_in_the_trace(plan):
+def test_facts_are_columns_and_stand_in_the_trace(plan, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100000")
     spans = [((30 * i, 30 * i + 20),) for i in range(len(plan.steps))]
     found = Profile.of(plan, readings(plan, spans), machine(ZEN4), told(plan))
     head, first, second = found.table().splitlines()[:3]
     assert head.split()[-2:] == ["registers", "limit"]
-    assert second.split()[-2:] == ["91", "shared"] and not first.endswith("shared")
+    assert "  91  shared  conv2d." in second and "shared" not in first
+    # Below the row where there is no room beside it.
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = found.table()
+    assert "limit" not in narrow.splitlines()[0] and "registers 91; limit shared" in narrow
     assert json.loads(found.to_json())["steps"][1]["facts"] == [
         {"registers": 91, "limit": "shared"}
     ]
     events = json.loads(found.to_chrome_trace())["traceEvents"]
     assert [e["args"].get("registers") for e in events if e["ph"] == "X"][:2] == [None, 91]
+
+
+def test_steps_are_called_by_operator_and_node(profile, plan):
+    assert [f"{s.op} {s.name}" for s in profile.steps] == [
+        f"{s.op.title} {s.name}" for s in plan.steps
+    ]
+    assert f"\n{profile.steps[1].op} {profile.steps[1].name} " in profile.table()
+
+
+def test_configs_are_whole_in_any_width(profile, plan, monkeypatch):
+    for width in (80, 100_000):
+        monkeypatch.setenv("COLUMNS", str(width))
+        words = ["".join(text.split()) for text in (profile.table(), str(plan))]
+        for step in profile.steps:
+            assert all("".join(step.config.split()) in text for text in words)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, profile.table().partition("\n\n")[0].splitlines())) <= 80
 
 
 def test_phases_that_agree_share_a_cell():

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import warnings
 import weakref
 from hashlib import sha256
 from pathlib import Path
@@ -25,8 +24,9 @@ from saccade.backends.cpu.store.saved import settle
 from saccade.backends.cpu.store.weights import index_of, map_weights, place, size_of, write_weights
 from saccade.caches import CacheFolder, OpenEntry, cache_folder, choices_entry, limit
 from saccade.cli._app import app
-from saccade.errors import CacheError, CacheWarning, InputError, OptionError
+from saccade.errors import CacheError, InputError, OptionError
 from saccade.options import parse_bytes
+from saccade.testing.logged import warned
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
@@ -266,7 +266,7 @@ def test_tuned_choices_are_part_of_the_name(cache, first, tmp_path):
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
 def test_a_folder_that_others_can_write_to_is_not_trusted(cache, first, mode):
     (cache / "bundles").chmod(mode)
-    with pytest.warns(CacheWarning, match="bundles can be written to by others"):
+    with warned("bundles can be written to by others"):
         assert not found_ready(first)
     (cache / "bundles").chmod(0o700)
     assert found_ready(first)
@@ -342,10 +342,7 @@ def test_everything_is_damaged_at_once(cache, first, how):
             path.unlink()
             make = {"fifo": os.mkfifo, "folder": os.mkdir}
             make.get(how, lambda path: path.symlink_to(path))(path)
-    with warnings.catch_warnings():
-        if how not in HOW:
-            warnings.simplefilter("ignore", CacheWarning)
-        assert not found_ready(first)
+    assert not found_ready(first)
 
 
 def keep(bundles, names, most=None, nbytes=8000):

@@ -16,7 +16,7 @@ from runtime_models import compiled, convolutions, image
 from saccade.backends.cpu.store.identity import machine_identity
 from saccade.backends.cpu.store.saved import settle
 from saccade.caches import trust
-from saccade.errors import CacheWarning
+from saccade.testing.logged import warned
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_moved_in_between_two_sizes(own, prepared, theirs, leve
     inside.rename(own.parent / "away")
     source = prepared / inside.relative_to(own)
     source.rename(inside)
-    with pytest.warns(CacheWarning, match="can be written to by others"):
+    with warned("can be written to by others"):
         y = model(OTHER)
         settle()  # what is kept beside the run, or not
     assert np.array_equal(y, theirs[1][1])
@@ -139,7 +139,7 @@ def test_the_model_s_own_folder_is_looked_at_too(own, theirs, monkeypatch, how):
             return os.stat_result(fields)
 
         monkeypatch.setattr(trust, "_status", status)
-    with pytest.warns(CacheWarning, match="does not use it"):
+    with warned("does not use it"):
         assert not ready(theirs[1][0])
     if how.startswith("files"):
         assert ready(theirs[1][0]), "files are replaced by our own"
@@ -159,7 +159,7 @@ def test_a_fifo_among_the_entries_is_passed_over(own, theirs, kind):
     for path in model_folder(own).glob(f"*.{kind}"):
         path.unlink()
         os.mkfifo(path)
-    with pytest.warns(CacheWarning, match="is no regular file"):
+    with warned("is no regular file"):
         assert not ready(theirs[1][0])
     assert ready(theirs[1][0]), "and replaced"
 

@@ -19,8 +19,9 @@ from runtime_models import compiled, convolutions, image
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Objects, _imported_version, llvm_version
 from saccade.backends.cpu.target import described_target, host_target
-from saccade.errors import CacheWarning, CompileError
+from saccade.errors import CompileError
 from saccade.processes import Processes
+from saccade.testing.logged import warned
 
 X = image(1, 3, 9, 9)
 NO_WARNING = contextlib.nullcontext()
@@ -104,7 +105,7 @@ def test_a_damaged_entry_is_compiled_again(folder, keys, name):
     path, other = (folder / f"{made[key].symbol}.bin" for key in keys)
     damage(name, path, other)
     again = objects()
-    with pytest.warns(CacheWarning, match="no regular") if name == "folder" else NO_WARNING:
+    with warned("no regular") if name == "folder" else NO_WARNING:
         assert get(again, keys) == made
     assert again.compiled == 1
     if name != "folder":
@@ -131,7 +132,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(folder, keys, mode):
     made = get(objects(), keys)
     folder.chmod(mode)
     distrustful = objects()
-    with pytest.warns(CacheWarning, match=f"objects can be written to by others .mode 0{mode:o}"):
+    with warned(f"objects can be written to by others .mode 0{mode:o}"):
         assert get(distrustful, keys) == made
     assert distrustful.compiled == len(keys)
     folder.chmod(0o700)
@@ -159,7 +160,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, keys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path / "file"))
     found = objects()
-    with pytest.warns(CacheWarning, match="file cannot be opened"):
+    with warned("file cannot be opened"):
         assert set(get(found, keys[:1])) == set(keys[:1])
     assert found.compiled == 1
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tuning_fakes import MACHINE
 
 from saccade.backends.cpu.processor import this_machine
-from saccade.errors import CacheWarning, OptionError
+from saccade.errors import OptionError
+from saccade.testing.logged import warned
 from saccade.tuning import Algorithms, TunedCall, keep, kept, load
 
 ENTRY = TunedCall("conv1", "Conv2d(): ...", "conv2d.direct", "0a1b", 3, 81.2, 97.0, ({"rows": 6},))
@@ -164,6 +165,6 @@ def test_kept_by_model(cache):
 
 def test_an_unusable_folder_keeps_nothing(cache):
     (cache / "algorithms").write_text("in the way")
-    with pytest.warns(CacheWarning, match="algorithms cannot be opened"):
+    with warned("algorithms cannot be opened"):
         keep("model a", ALGORITHMS)
     assert kept("model a", this_machine()) is None

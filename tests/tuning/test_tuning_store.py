@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from saccade.caches import cache_folder
-from saccade.errors import CacheWarning
+from saccade.testing.logged import warned
 from saccade.tuning import store as module
 from saccade.tuning.store import Measured, TimingStore
 
@@ -150,7 +150,7 @@ def test_what_was_measured_again_is_not_old(cache, monkeypatch):
 
 def test_a_folder_that_cannot_be_used_is_no_error(cache):
     (cache / "timings").write_text("in the way")
-    with pytest.warns(CacheWarning, match="timings cannot be opened"):
+    with warned("timings cannot be opened"):
         store = TimingStore("cpu", HERE)
     store.add([measured()])
     assert store.get("call 0", "v1", "v0") == measured()

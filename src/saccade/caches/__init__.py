@@ -1,4 +1,4 @@
-"""The caches on disk: entries that only their user can have written, or that are not used at all.
+"""The caches on disk: entries that only their user or root can have written, or that are not used.
 
 `trust` opens directories and files so that nobody else can have put there what is in them, `key`
 seals contents with a key of the user's own, `folder` is how every store reads and writes, `limit`
@@ -11,7 +11,8 @@ import os
 from collections.abc import Mapping
 from hashlib import sha256
 
-from saccade.caches.folder import CacheFolder, Item, OpenEntry
+from saccade.caches.entry import Item, OpenEntry
+from saccade.caches.folder import CacheFolder
 from saccade.caches.key import Seal, write_all
 from saccade.options import cache_dir
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from saccade.caches.folder import CacheFolder, Item, OpenEntry
+from saccade.caches.entry import Item, OpenEntry
+from saccade.caches.folder import CacheFolder
 from saccade.caches.limit import KINDS, STALE_SECONDS
 from saccade.errors import CacheError
 from saccade.options import cache_dir

@@ -2,9 +2,9 @@
 
 A sealed entry is one line, magic and seal, and then the payload. Stores with formats of their own
 (mapped constants, logs) get the descriptor and the seal. Whatever may not be used, cannot be read
-or is damaged counts as absent, and the first says so (`CacheWarning`); what cannot be written is
-left out. Entries are written under another name and renamed once they are whole, so that processes
-can share the cache and none ever sees, or leaves, half of one.
+or is damaged counts as absent, and the first says so (logger `saccade`), as the first does that
+cannot be written. Entries are written under another name and renamed once they are whole, so that
+processes can share the cache and none ever sees, or leaves, half of one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,27 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from saccade.caches.key import SEAL_BYTES, Seal, read_key, seal_of, write_all
-from saccade.caches.trust import UnusableError, enter, open_file, open_root, warn
+from saccade.caches.entry import Item, OpenEntry
+from saccade.caches.key import (
+    SEAL_BYTES,
+    SHARED_FILE,
+    SHARED_FOLDER,
+    Key,
+    read_key,
+    seal_of,
+    write_all,
+)
+from saccade.caches.trust import (
+    ReadOnlyError,
+    UnusableError,
+    enter,
+    may_write,
+    open_file,
+    open_root,
+    warn,
+)
 from saccade.locks import forkless
+from saccade.options import cache_bytes
 
 __all__ = ["CacheFolder", "Item", "OpenEntry"]
 
@@ -30,46 +48,6 @@ _HEAD = len(_MAGIC) + 2 * SEAL_BYTES + 1
 _LARGEST = 1 << 30  # bytes of a sealed entry, which is read into memory
 _BLOCK = 4096
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
-
-
-@dataclass(frozen=True, slots=True)
-class OpenEntry:
-    """An opened entry.
-
-    Attributes:
-        file: Descriptor, which whoever opened the entry closes.
-        where: Its path, for messages.
-        seal: Seals contents for this entry.
-    """
-
-    file: int
-    where: str
-    seal: Seal
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A file as it is listed; nothing is checked yet.
-
-    Attributes:
-        folder: The folder within the cache.
-        name: Within the folder.
-        size: Bytes on disk: whole blocks of 4096.
-        used: When it was last used, in seconds since the epoch.
-        kind: What it is, as `stat.S_IFMT` gives it.
-    """
-
-    folder: str
-    name: str
-    size: int
-    used: float
-    kind: int
-
-    @property
-    def fresh(self) -> bool:
-        """Whether it is still being written, or was when its writer died."""
-        # As `files.fresh_file` names it.
-        return self.name.startswith(".new-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +77,21 @@ class CacheFolder:
         return CacheFolder(self.root, "/".join(filter(None, (self.name, name))))
 
     def usable(self) -> bool:
-        """Whether entries can be kept here; the folder and the key are made if need be."""
+        """Whether entries can be read here; the folder and the key are made if need be."""
+        return self._can(lambda _: None)
+
+    def writable(self) -> bool:
+        """Whether entries can be added here, as well."""
+        return self._can(lambda folder: may_write(folder, _resolved(self.root)))
+
+    def _can(self, check: Callable[[int], None]) -> bool:
         try:
-            with self._opened(make=True):
+            with self._opened(make=True) as (folder, _):
+                check(folder)
                 return True
         except UnusableError as error:
-            warn(error)
-        except OSError:
-            # Not there, or on a disk that cannot be written to: nothing to warn of.
+            self._warn(error)
+        except OSError:  # deleted meanwhile
             pass
         return False
 
@@ -146,7 +131,7 @@ class CacheFolder:
                     with suppress(OSError):  # a read-only disk
                         os.utime(entry.file)
             except UnusableError as error:
-                warn(error)
+                self._warn(error)
             except OSError:
                 pass
             # Outside of `try`: whoever reads may raise the same errors.
@@ -171,20 +156,33 @@ class CacheFolder:
                 return None
         payload = content[_HEAD:]
         # The seal is for this place, too: an entry that was moved here is not believed.
-        sound = hmac.compare_digest(content[:_HEAD], _head(entry.seal(payload)))
-        return payload if sound else None
+        if hmac.compare_digest(content[:_HEAD], _head(entry.seal(payload))):
+            return payload
+        self.tell_damaged(name)
+        return None
 
-    def write(self, name: str, payload: bytes) -> bool:
-        """Replace a sealed entry; whether that was possible."""
+    def tell_damaged(self, name: str) -> None:
+        """Warn of an entry whose contents are not what was written there."""
+        reason = f"{self.path / name} is damaged, or sealed with another key"
+        remedy = "`saccade cache verify` lists all that is not sound"
+        self._warn(UnusableError(str(self.path), reason, remedy, "so it is made anew"))
+
+    def write(self, name: str, payload: bytes, *, quiet: bool = False) -> bool:
+        """Replace a sealed entry; whether that was possible. `quiet` as of `add`."""
 
         def fill(entry: OpenEntry) -> None:
             write_all(entry.file, _head(entry.seal(payload)))
             write_all(entry.file, payload)
 
-        return self.add(name, fill)
+        return self.add(name, fill, quiet=quiet)
 
-    def add(self, name: str, fill: Callable[[OpenEntry], None]) -> bool:
+    def add(self, name: str, fill: Callable[[OpenEntry], None], *, quiet: bool = False) -> bool:
         """Replace an entry by what `fill` writes into an empty file; whether that was possible.
+
+        Args:
+            name: Of the entry.
+            fill: Writes it.
+            quiet: Whether it is worth no warning that a cache can only be read.
 
         Raises:
             OptionError: If `SACCADE_CACHE_BYTES` is no size.
@@ -196,24 +194,44 @@ class CacheFolder:
             )
             from saccade.files import renamed_file  # noqa: PLC0415 - nor is anything renamed
 
+        size = 0
         try:
             with self._opened(make=True) as (folder, key), renamed_file(folder, name) as file:
+                if key.shared:
+                    os.fchmod(file, SHARED_FILE)
                 fill(self._entry(file, name, key))
                 size = os.fstat(file).st_size
                 # Before it gets its name: an error deletes it.
                 if too_large(size):
                     raise _TooLargeError
-        except UnusableError as error:
-            warn(error)
-            return False
         except _TooLargeError:
+            self.tell_too_large(name, size)
             # What is there is held to the limit all the same: that may have become lower.
             note(self, name, 0)
             return False
-        except OSError:
+        except OSError as error:
+            self._tell_unwritten(error, quiet=quiet)
             return False
         note(self, name, size)
         return True
+
+    def tell_too_large(self, name: str, size: int) -> None:
+        """Warn of an entry that the limit leaves no space for, unless it leaves none for any."""
+        most = cache_bytes()
+        if most:
+            reason = f"{self.path / name} would take {size} bytes, more than all of the cache may"
+            remedy = f"set SACCADE_CACHE_BYTES, which is {most}, higher"
+            self._warn(UnusableError(str(self.path / name), reason, remedy, "so it is not kept"))
+
+    def _tell_unwritten(self, error: OSError, *, quiet: bool = False) -> None:
+        """Warn of why an entry was not written: of a cache that can only be read once for all."""
+        if not isinstance(error, UnusableError):
+            error = ReadOnlyError(_resolved(self.root), error.strerror or str(error))
+        if not (quiet and isinstance(error, ReadOnlyError)):
+            self._warn(error)
+
+    def _warn(self, error: UnusableError) -> None:
+        warn(error, _resolved(self.root))
 
     @contextmanager
     def appending(self, name: str) -> Iterator[OpenEntry]:
@@ -231,12 +249,16 @@ class CacheFolder:
                 lock = open_file(folder, place, f"{name}.lock", _APPEND)
                 # Closing it lets go of the lock.
                 stack.callback(os.close, lock)
+                if key.shared:
+                    os.fchmod(lock, SHARED_FILE)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 # Only now: it may have been replaced while this process waited.
                 file = open_file(folder, place, name, _APPEND)
                 stack.callback(os.close, file)
-            except UnusableError as error:
-                warn(error)
+                if key.shared:
+                    os.fchmod(file, SHARED_FILE)
+            except OSError as error:
+                self._tell_unwritten(error)
                 raise
             yield self._entry(file, name, key)
 
@@ -269,11 +291,11 @@ class CacheFolder:
         size = -(-status.st_size // _BLOCK) * _BLOCK
         return Item(self.name, name, size, status.st_mtime, stat.S_IFMT(status.st_mode))
 
-    def _entry(self, file: int, name: str, key: bytes) -> OpenEntry:
-        return OpenEntry(file, str(self.path / name), seal_of(key, f"{self.name}/{name}"))
+    def _entry(self, file: int, name: str, key: Key) -> OpenEntry:
+        return OpenEntry(file, str(self.path / name), seal_of(key.secret, f"{self.name}/{name}"))
 
     @contextmanager
-    def _opened(self, *, make: bool = False) -> Iterator[tuple[int, bytes]]:
+    def _opened(self, *, make: bool = False) -> Iterator[tuple[int, Key]]:
         """A descriptor of the folder, and the key.
 
         Raises:
@@ -283,7 +305,7 @@ class CacheFolder:
         with self._directory(make=make) as (root, folder):
             yield folder, self._key(root)
 
-    def _key(self, root: int) -> bytes:
+    def _key(self, root: int) -> Key:
         place = _resolved(self.root)
         try:
             return read_key(root, place)
@@ -297,14 +319,26 @@ class CacheFolder:
             here = _resolved(self.root)
             root = folder = open_root(here, make=make)
             stack.callback(os.close, root)
-            if make:  # before any folder: where there is a folder and no key, the key was lost
-                read_key(root, here, make=True)
+            # Before any folder: where there is a folder and no key, the key was lost.
+            shared = make and read_key(root, here, make=True).shared
             for part in filter(None, self.name.split("/")):
                 here = f"{here}/{part}"
                 # From descriptor to descriptor: what a name leads to may change.
-                folder = enter(folder, here, make=make)
+                folder = self._enter(folder, here, make=make, shared=shared)
                 stack.callback(os.close, folder)
             yield root, folder
+
+    def _enter(self, parent: int, place: str, *, make: bool, shared: bool) -> int:
+        try:
+            return enter(parent, place)
+        except FileNotFoundError:
+            if not make:
+                raise
+        may_write(parent, _resolved(self.root))
+        made = enter(parent, place, make=True)
+        if shared:
+            os.fchmod(made, SHARED_FOLDER)
+        return made
 
 
 class _NoKeyError(UnusableError):

@@ -2,6 +2,9 @@
 
 Whoever cannot read the key cannot make an entry that is believed, wherever it is put. It is made
 with the first entry; where it was lost, another one is made, and old entries count as damaged.
+
+Of a cache that is shared the key is for all to read and for nobody to write, which no key is by
+mistake. What it seals is whole and in its place; who wrote it, only owners and modes tell.
 """
 
 from __future__ import annotations
@@ -12,19 +15,46 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from saccade.caches.trust import UnusableError, open_file
 from saccade.locks import forkless
 
-__all__ = ["SEAL_BYTES", "Seal", "read_key", "seal_of", "write_all"]
+__all__ = [
+    "NAME",
+    "SEAL_BYTES",
+    "SHARED_FILE",
+    "SHARED_FOLDER",
+    "SHARED_KEY",
+    "Key",
+    "Seal",
+    "read_key",
+    "seal_of",
+    "write_all",
+]
 
 Seal = Callable[[bytes], bytes]
 """32 bytes that only who has the key can tell of some contents and the place they are for."""
 
 NAME = "key"
+SHARED_KEY, SHARED_FILE, SHARED_FOLDER = 0o444, 0o644, 0o755
+"""Modes of a shared cache's key, entries and folders."""
 SEAL_BYTES = 32
 _KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What seals entries.
+
+    Attributes:
+        secret: 32 bytes.
+        shared: Whether everybody may read the cache.
+    """
+
+    secret: bytes
+    shared: bool
 
 
 def seal_of(key: bytes, place: str) -> Seal:
@@ -38,7 +68,7 @@ def _seal(key: bytes, place: bytes, content: bytes) -> bytes:
     return digest.digest()
 
 
-def read_key(root: int, place: str, *, make: bool = False) -> bytes:
+def read_key(root: int, place: str, *, make: bool = False) -> Key:
     """The key of a cache.
 
     Args:
@@ -48,7 +78,8 @@ def read_key(root: int, place: str, *, make: bool = False) -> bytes:
 
     Raises:
         FileNotFoundError: If there is none and none is to be made.
-        UnusableError: If it is not a key that only the user can read, or none can be made.
+        UnusableError: If it is no key that only the user can read, nor that of a shared cache, or
+            none can be made.
     """
     try:
         file = open_file(root, place, NAME)
@@ -61,17 +92,18 @@ def read_key(root: int, place: str, *, make: bool = False) -> bytes:
         # One byte more, so that a longer file is no key.
         key = os.read(file, _KEY_BYTES + 1)
         # Whoever reads it can seal; `open_file` asks for its owner and for writers alone.
-        private = not os.fstat(file).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        mode = stat.S_IMODE(os.fstat(file).st_mode)
+        private = not mode & (stat.S_IRWXG | stat.S_IRWXO)
     except OSError as error:
         raise UnusableError(place, f"{place}/{NAME} cannot be read ({error.strerror})") from error
     finally:
         os.close(file)
-    if len(key) != _KEY_BYTES or not private:
+    if len(key) != _KEY_BYTES or not (private or mode == SHARED_KEY):
         reason = "can be read by others" if len(key) == _KEY_BYTES else "is damaged"
         raise UnusableError(
             place, f"{place}/{NAME} {reason}", "delete it: another one will be made"
         )
-    return key
+    return Key(key, mode == SHARED_KEY)
 
 
 def _make(root: int, place: str) -> None:

@@ -16,7 +16,8 @@ from saccade.locks import Lock
 from saccade.options import cache_bytes
 
 if TYPE_CHECKING:
-    from saccade.caches.folder import CacheFolder, Item
+    from saccade.caches.entry import Item
+    from saccade.caches.folder import CacheFolder
 
 __all__ = ["KINDS", "STALE_SECONDS", "Kind", "note", "prune_to", "too_large", "walk"]
 

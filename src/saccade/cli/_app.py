@@ -9,6 +9,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from saccade.cli._memory import not_enough
+from saccade.cli._quiet import quietly
 from saccade.cli.bench import bench
 from saccade.cli.bench_ops import bench_ops
 from saccade.cli.build import build
@@ -53,6 +55,8 @@ class _OneLineErrors(TyperGroup):
             _refuse(printable(said, _LONGEST))
         except SaccadeError as error:
             _refuse(str(error))  # which is escaped, and may be a table
+        except MemoryError as error:  # what the engine allocates is a SaccadeError
+            _refuse(printable(not_enough(error), _LONGEST))
         except BrokenPipeError:
             raise  # the reader of our output went away; not an error of the user's
         except OSError as error:
@@ -74,7 +78,6 @@ app = typer.Typer(
     cls=_OneLineErrors,
     help="Compile vision models to the machine they run on.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
 )
 
@@ -99,5 +102,5 @@ def common(
 
 
 for command in (run, build, warm, bench, bench_ops, tune, profile, inspect, compare):
-    app.command()(command)
+    app.command()(quietly(command))
 app.add_typer(cache, name="cache")

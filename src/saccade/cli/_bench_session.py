@@ -16,8 +16,10 @@ from saccade.cli._bench_messages import Opened
 from saccade.cli._bench_process import EngineProcess
 from saccade.cli._engines import Arrays, EngineSpec
 from saccade.cli._rounds import Stats, alternate, cores_for, summarize
+from saccade.cli._shapes import Asked, declared_as, sizes_in
 from saccade.cli._signature import fixed_shapes, is_half, random_inputs, read_inputs, symbol_values
 from saccade.testing.compare import (
+    ABSOLUTE_FLOOR,
     BF16_TOLERANCE,
     FP16_TOLERANCE,
     FP32_TOLERANCE,
@@ -89,14 +91,14 @@ class BenchResult:
         return [
             engine
             for engine, results in self.comparisons.items()
-            if not all(result.within(tolerance) for result in results)
+            if not all(result.within(tolerance, ABSOLUTE_FLOOR) for result in results)
         ]
 
 
 def make_setup(
     path: Path,
     engines: Sequence[str],
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Asked,
     *,
     threads: int,
     precision: str = "fp32",
@@ -113,10 +115,14 @@ def make_setup(
         InputError: The shapes do not fit the model.
     """
     infos = read_inputs(path)
+    axes = declared_as(infos, [shapes])
+    infos = infos if axes is None else read_inputs(path, axes)
     options: dict[str, object] = {} if algorithms is None else {"algorithms": str(algorithms)}
     if allow_reference:
         options["allow_reference"] = True
-    fixed = fixed_shapes(infos, shapes)
+    if axes is not None:
+        options["shapes"] = dict(axes)
+    fixed = fixed_shapes(infos, *sizes_in([shapes]))
     spec = EngineSpec(
         engine=engines[0],
         path=str(path),

@@ -53,7 +53,8 @@ class EngineSpec:
         threads: Width of the engine's thread pool.
         precision: Arithmetic, as `Options.precision` has it.
         device: Device as `saccade.compile` spells it.
-        options: Further arguments of `saccade.compile`, for Saccade alone.
+        options: Further arguments of `saccade.compile`; `shapes` among them, which the inputs are
+            declared as in place of what the file says, holds for others, too.
         bundle: A bundle of the model, which Saccade alone runs in place of the file.
     """
 
@@ -66,6 +67,16 @@ class EngineSpec:
     device: str = "cpu"
     options: Mapping[str, Any] = field(default_factory=dict)
     bundle: str = ""
+
+    @property
+    def source(self) -> str | bytes:
+        """The file's path, or what the file would be with its inputs declared otherwise."""
+        axes = self.options.get("shapes")
+        if axes is None:
+            return self.path
+        from saccade.cli._shapes import redeclared
+
+        return redeclared(Path(self.path), axes).SerializeToString()
 
 
 class LoadedModel(Protocol):
@@ -187,7 +198,7 @@ class OnnxRuntimeEngine(_HostEngine):
         for symbol, value in spec.symbols.items():
             options.add_free_dimension_override_by_name(symbol, value)
         self._session = onnxruntime.InferenceSession(
-            spec.path, options, providers=["CPUExecutionProvider"]
+            spec.source, options, providers=["CPUExecutionProvider"]
         )
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:

@@ -49,7 +49,7 @@ class OnnxRuntimeCudaEngine:
         self._kinds = output_kinds(Path(spec.path))
         self._queued = device_named(spec.device).arrays.queued
         self._session = onnxruntime.InferenceSession(
-            _halved(spec.path) if spec.precision == "fp16" else spec.path,
+            _halved(spec.source) if spec.precision == "fp16" else spec.source,
             _session_options(onnxruntime, spec.symbols),
             providers=[
                 (
@@ -127,10 +127,11 @@ def _session_options(package: Any, symbols: Mapping[str, int]) -> Any:  # noqa: 
     return options
 
 
-def _halved(path: str) -> bytes:
+def _halved(source: str | bytes) -> bytes:
     """The model in float16, inputs and outputs too."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    made: bytes = convert_float_to_float16(onnx.load(path)).SerializeToString()
+    model = onnx.load(source) if isinstance(source, str) else onnx.load_from_string(source)
+    made: bytes = convert_float_to_float16(model).SerializeToString()
     return made

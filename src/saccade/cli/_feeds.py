@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from saccade.cli._files import read_files
+from saccade.cli._images import Preparation
 from saccade.cli._signature import fixed_shapes, random_inputs
 from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
@@ -16,6 +17,7 @@ def make_feeds(
     inputs: Sequence[TensorInfoLike],
     files: Sequence[str] | None,
     shapes: Mapping[str, tuple[int, ...]],
+    preparation: Preparation | None = None,
 ) -> Arrays:
     """An array for every input, in the model's order.
 
@@ -23,11 +25,12 @@ def make_feeds(
         inputs: Objects with name, dtype and shape, such as `Model.inputs`.
         files: `[NAME=]FILE` texts.
         shapes: What the user asked for with --shape.
+        preparation: What is done with images.
 
     Raises:
         InputError: A file or a shape does not fit the model, or they contradict each other.
     """
-    feeds = read_files(files or (), inputs)
+    feeds = read_files(files or (), inputs, preparation, shapes)
     open_inputs = [info for info in inputs if info.name not in feeds]
     for name in shapes:
         if name in feeds and feeds[name].shape != shapes[name]:

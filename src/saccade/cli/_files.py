@@ -6,12 +6,19 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.cli._images import IMAGE_SUFFIXES, read_image, write_image
+from saccade.cli._images import (
+    WRITTEN_SUFFIXES,
+    Preparation,
+    read_image,
+    reads_image,
+    write_image,
+)
 from saccade.cli._signature import check_fits
 from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
@@ -19,25 +26,40 @@ from saccade.files import whole_file
 
 __all__ = ["read_files", "write_outputs"]
 
-_KNOWN = ".npy, .npz, .png or .jpg"
+_WRITTEN = ".npy, .npz, .png or .jpg"
 
 
-def read_files(texts: Sequence[str], inputs: Sequence[TensorInfoLike]) -> Arrays:
+def read_files(
+    texts: Sequence[str],
+    inputs: Sequence[TensorInfoLike],
+    preparation: Preparation | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Arrays:
     """The arrays of `[NAME=]FILE` texts, by input name and in each input's dtype.
 
     Files without a name go to the inputs that no other file names, in order; an .npz without a name
     holds arrays under the inputs' names.
 
+    Args:
+        texts: What the user gave.
+        inputs: Of the model.
+        preparation: What is done with images.
+        shapes: Of inputs, which the user said.
+
     Raises:
         InputError: A file is missing or unreadable, or does not fit the model.
     """
+
+    def read(path: Path, info: TensorInfoLike) -> NDArray[Any]:
+        return _read(path, info, preparation, shapes.get(info.name))
+
     known = {info.name: info for info in inputs}
     named: Arrays = {}
     nameless: list[Path] = []
     for text in texts:
         name, path = _split(text, known)
         if name is not None:
-            _add(named, known[name], _read(path, known[name]), path)
+            _add(named, known[name], read(path, known[name]), path)
         elif path.suffix.lower() == ".npz":
             for key, array in _read_npz(path).items():
                 if key not in known:
@@ -49,7 +71,7 @@ def read_files(texts: Sequence[str], inputs: Sequence[TensorInfoLike]) -> Arrays
     if len(nameless) > len(free):
         raise InputError(f"{nameless[len(free)]}: the model has {len(inputs)} input(s) only")
     for path, info in zip(nameless, free, strict=False):
-        _add(named, info, _read(path, info), path)
+        _add(named, info, read(path, info), path)
     return named
 
 
@@ -68,17 +90,22 @@ def _split(text: str, known: Mapping[str, TensorInfoLike]) -> tuple[str | None, 
     return result
 
 
-def _read(path: Path, info: TensorInfoLike) -> NDArray[Any]:
+def _read(
+    path: Path,
+    info: TensorInfoLike,
+    preparation: Preparation | None,
+    shape: tuple[int, ...] | None,
+) -> NDArray[Any]:
     suffix = path.suffix.lower()
-    if suffix in IMAGE_SUFFIXES:
-        return read_image(path, info)
     if suffix == ".npz":
         arrays = _read_npz(path)
         if info.name not in arrays and len(arrays) != 1:
             raise InputError(f"{path} holds {', '.join(arrays)}, but no {info.name!r}")
         return arrays[info.name] if info.name in arrays else next(iter(arrays.values()))
     if suffix != ".npy":
-        raise InputError(f"{path}: an input is a {_KNOWN} file")
+        if reads_image(path):
+            return read_image(path, info, preparation, shape)
+        raise InputError(f"{path}: an input is a .npy or .npz file, or an image")
     try:
         # A pickle could run anything.
         array: NDArray[Any] = np.load(path, allow_pickle=False)
@@ -123,8 +150,8 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
     if suffix == ".npz":
         with whole_file(target) as stream:
             np.savez(stream, allow_pickle=False, **outputs)
-    elif suffix != ".npy" and suffix not in IMAGE_SUFFIXES:
-        raise InputError(f"{target}: an output is a {_KNOWN} file or a folder")
+    elif suffix != ".npy" and suffix not in WRITTEN_SUFFIXES:
+        raise InputError(f"{target}: an output is a {_WRITTEN} file or a folder")
     elif len(outputs) != 1:
         raise InputError(f"{target} takes one output of {len(outputs)}; use an .npz or a folder")
     else:

@@ -1,12 +1,14 @@
 """Images to tensors and back.
 
-In: RGB (or grey, for a model with one channel) bytes become [1, C, H, W] floats of 0 to 1,
-`byte / 255`. Out: floats are clipped to [0, 1], scaled by 255 and rounded to the nearest byte,
+In: bytes of RGB (or grey, for a model with one channel) become floats of 0 to 1, `byte / 255`, in
+[1, C, H, W] or, for a model that has channels last, [1, H, W, C]; or what `saccade.vision.prepare`
+makes of them. Out: floats are clipped to [0, 1], scaled by 255 and rounded to the nearest byte,
 halves to even. An image survives the way there and back unchanged.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +19,81 @@ from saccade.cli._types import TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
 
-__all__ = ["IMAGE_SUFFIXES", "read_image", "write_image"]
+__all__ = ["WRITTEN_SUFFIXES", "Preparation", "read_image", "reads_image", "write_image"]
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
-_MODES = {1: "L", 3: "RGB"}
+WRITTEN_SUFFIXES = (".png", ".jpg", ".jpeg")
+_CHANNELS = (1, 3)
 
 
-def read_image(path: Path, info: TensorInfoLike) -> NDArray[Any]:
-    """The image as the input `info` takes it: its dtype, [1, C, H, W] or, for rank 3, [C, H, W].
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What is done with images before the model: see `saccade.vision.prepare`."""
+
+    kind: str = "none"
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+
+def reads_image(path: Path) -> bool:
+    """Whether Pillow reads files of this suffix."""
+    from PIL import Image  # noqa: PLC0415 - only images need it
+
+    kind = Image.registered_extensions().get(path.suffix.lower())
+    return kind in Image.OPEN
+
+
+def read_image(
+    path: Path,
+    info: TensorInfoLike,
+    preparation: Preparation | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> NDArray[Any]:
+    """The image as the input `info` takes it: its dtype, its rank, channels where they are there.
+
+    Args:
+        path: Of any format that Pillow reads.
+        info: The input.
+        preparation: What is done with it; nothing if None.
+        shape: Of the input, if the user said one.
 
     Raises:
         InputError: Not an image, or the input does not take images.
     """
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - only images need it
+    from saccade import vision  # noqa: PLC0415
 
-    rank = len(info.shape)
-    channels = info.shape[-3] if rank in (3, 4) else None
-    mode = "RGB" if isinstance(channels, str) else _MODES.get(channels or 0)
-    if mode is None:
-        shape = "x".join(map(str, info.shape))
-        raise InputError(
-            f"{path}: input {info.name!r} ({shape}) is not an image of 1 or 3 channels"
-        )
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert(mode))
-    except UnidentifiedImageError:
-        raise InputError(f"{path} is not an image that can be read") from None
-    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    values = planes if info.dtype == "uint8" else planes.astype(np.float32) / np.float32(255)
-    return np.ascontiguousarray(values if rank == 3 else values[None])
+    preparation = preparation or Preparation()
+    axes = tuple(shape or info.shape)
+    channel = _channel_axis(axes)
+    if channel is None:
+        text = "x".join(map(str, info.shape))
+        raise InputError(f"{path}: input {info.name!r} ({text}) is not an image of 1 or 3 channels")
+    channels = axes[channel]
+    image = vision.read(path, channels=channels if isinstance(channels, int) else 3)
+    high, wide = (axes[-2], axes[-1]) if channel == len(axes) - 3 else (axes[-3], axes[-2])
+    known = isinstance(high, int) and isinstance(wide, int) and preparation.kind != "none"
+    size = (int(high), int(wide)) if known else None
+    values = vision.prepare(
+        image, preparation.kind, size, mean=preparation.mean, std=preparation.std
+    ).values
+    if info.dtype == "uint8":
+        if preparation.mean is not None or preparation.std is not None:
+            raise InputError(f"{path}: input {info.name!r} takes bytes, which have no mean or std")
+        values = np.rint(values * 255).astype(np.uint8)
+    if channel == len(axes) - 1:
+        values = values.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(values[0] if len(axes) == 3 else values)
+
+
+def _channel_axis(axes: tuple[int | str, ...]) -> int | None:
+    """Where channels are: third from the end, or last; a free axis may be three of them."""
+    rank = len(axes)
+    if rank not in (3, 4):
+        return None
+    if axes[-3] in _CHANNELS:
+        return rank - 3
+    if axes[-1] in _CHANNELS:
+        return rank - 1
+    return rank - 3 if isinstance(axes[-3], str) else None
 
 
 def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
@@ -58,7 +105,7 @@ def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
     from PIL import Image  # noqa: PLC0415
 
     planes = output[0] if output.ndim == 4 and output.shape[0] == 1 else output
-    if planes.ndim != 3 or planes.shape[0] not in _MODES:
+    if planes.ndim != 3 or planes.shape[0] not in _CHANNELS:
         raise InputError(f"output {name!r} of shape {output.shape} is not one image; use .npy")
     if np.isnan(planes).any():
         raise InputError(f"output {name!r} holds NaN and makes no image; use .npy")

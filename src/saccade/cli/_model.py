@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.cli._print import say
 from saccade.cli._progress import working
+from saccade.cli._shapes import Asked, Sizes, declared_as, merged, sizes_in, told
+from saccade.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     import onnx
 
+    from saccade.cli._images import Preparation
     from saccade.cli._types import Arrays, ModelLike, PlanLike
 
-__all__ = ["compile_for", "compile_model", "json_text", "warn_of_refusals"]
+__all__ = ["compile_for", "compile_model", "compile_shaped", "warn_of_refusals"]
 
 _MOST_WARNINGS = 5
 
@@ -25,7 +27,8 @@ def compile_model(
     source: Path | onnx.ModelProto,
     *,
     algorithms: Path | None = None,
-    **options: str | int | None,
+    shapes: Asked | None = None,
+    **options: str | int | Path | None,
 ) -> ModelLike:
     """`saccade.compile`, with a spinner and the options that are given (are not None)."""
     import saccade  # noqa: PLC0415 - NumPy and the engine are not needed before
@@ -33,25 +36,62 @@ def compile_model(
     package: Any = saccade
     label = source if isinstance(source, Path) else "the model"
     with working(f"compiling {label}"):
-        given = {**options, "algorithms": algorithms}
+        given = {**options, "algorithms": algorithms, "shapes": shapes}
         chosen = {name: value for name, value in given.items() if value is not None}
         model: ModelLike = package.compile(source, **chosen)
     return model
 
 
+def compile_shaped(
+    path: Path,
+    sets: Sequence[Asked],
+    *,
+    algorithms: Path | None = None,
+    **options: str | int | None,
+) -> tuple[ModelLike, list[Sizes], Asked | None]:
+    """A model that runs at each set of shapes, and the sizes in them.
+
+    And what its inputs are declared as, where that is not what the file says.
+
+    Raises:
+        InputError: If an input is not told, or shapes do not fit the model whatever it declares.
+    """
+    from saccade.cli._signature import read_inputs  # noqa: PLC0415 - NumPy, for who runs a model
+
+    def compiled_for(shapes: Asked | None = None) -> ModelLike:
+        return compile_model(path, algorithms=algorithms, shapes=shapes, **options)
+
+    if any(not isinstance(axis, int) for one in sets for axes in one.values() for axis in axes):
+        axes = merged(told(read_inputs(path), sets))
+        return compiled_for(axes), sizes_in(sets), axes
+    try:
+        compiled = compiled_for()
+    except UnsupportedModelError:
+        # What cannot be run at open sizes may be at one of these.
+        if not any(sets):
+            raise
+        axes = merged(told(read_inputs(path), sets))
+        return compiled_for(axes), sizes_in(sets), axes
+    declared = declared_as(compiled.inputs, sets)
+    if declared is not None:
+        compiled = compiled_for(declared)
+    return compiled, sizes_in(sets), declared
+
+
 def compile_for(
     path: Path,
     files: Sequence[str] | None,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Asked,
     *,
     algorithms: Path | None = None,
+    preparation: Preparation | None = None,
     **options: str | int | None,
 ) -> tuple[ModelLike, Arrays]:
     """A compiled model and what to run it on, see `make_feeds`; warns of algorithms not taken."""
     from saccade.cli._feeds import make_feeds  # noqa: PLC0415 - NumPy, which inspect does without
 
-    compiled = compile_model(path, algorithms=algorithms, **options)
-    feeds = make_feeds(compiled.inputs, files, shapes)
+    compiled, (sizes,), _ = compile_shaped(path, [shapes], algorithms=algorithms, **options)
+    feeds = make_feeds(compiled.inputs, files, sizes, preparation)
     if algorithms is not None:
         warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
     return compiled, feeds
@@ -64,8 +104,3 @@ def warn_of_refusals(plan: PlanLike) -> None:
     more = len(plan.refused) - _MOST_WARNINGS
     if more > 0:
         say(f"saccade: warning: and for {more} more; see inspect --reasons", sys.stderr)
-
-
-def json_text(document: object) -> str:
-    """A document of `to_json` as text, whether it comes as text or as plain data."""
-    return document if isinstance(document, str) else json.dumps(document, indent=1)

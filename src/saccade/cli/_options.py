@@ -9,6 +9,7 @@ import typer
 
 from saccade.errors import ModelError, OptionError
 from saccade.options import MOST_THREADS
+from saccade.shapes import Axis
 
 __all__ = [
     "AllowOption",
@@ -29,7 +30,11 @@ __all__ = [
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Fix the shape of an input."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=1x3x224x224",
+        help="The shape of an input, whatever the file declares; names and ? leave an axis free.",
+    ),
 ]
 ProgramShapesOption = Annotated[
     list[str] | None,
@@ -42,7 +47,7 @@ ProgramShapesOption = Annotated[
 InputOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", metavar="[NAME=]FILE", help="An input: .npy, .npz, .png or .jpg (else random)."
+        "--input", metavar="[NAME=]FILE", help="An input: .npy, .npz or an image (else random)."
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda|reference", help="Where to run.")]
@@ -61,7 +66,10 @@ AllowOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")
+    Path | None,
+    typer.Option(
+        "--json", metavar="FILE|-", help="Write the figures as JSON; -: print them, and no more."
+    ),
 ]
 ImportOption = Annotated[
     Path | None,
@@ -82,26 +90,37 @@ def existing_model(path: Path) -> Path:
     return path
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name from `NAME=1x3x224x224`; a text without a name goes under "".
+def parse_shapes(texts: list[str] | None) -> dict[str, tuple[Axis, ...]]:
+    """Shapes by input name from `NAME=1x3xHx?`; a text without a name goes under "".
+
+    Axes are numbers, names without an x, or `?` or -1 for any size.
 
     Raises:
         OptionError: A text is no shape, or names an input twice.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[Axis, ...]] = {}
     for text in texts or ():
-        # Names may hold equals signs, sizes do not.
+        # Names of inputs may hold equals signs, sizes do not.
         name, _, sizes = text.rpartition("=")
-        parts = sizes.split("x")
-        # `isdigit` alone takes superscripts, which `int` does not.
-        if not all(part.isascii() and part.isdigit() for part in parts):
+        axes = [_axis(part) for part in sizes.split("x")]
+        if "" in axes:
             raise OptionError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
         if name in shapes:
             raise OptionError(f"--shape names {name or 'the input'} twice")
-        shapes[name] = tuple(map(int, parts))
+        shapes[name] = tuple(axes)
     return shapes
 
 
-def parse_programs(texts: list[str] | None) -> list[dict[str, tuple[int, ...]]]:
+def _axis(part: str) -> Axis:
+    """A size, a name, or None for any size; "" for what is none of them."""
+    # `isdigit` alone takes superscripts, which `int` does not.
+    if part.isascii() and part.isdigit():
+        return int(part)
+    if part in ("?", "-1"):
+        return None
+    return part if part.isidentifier() else ""
+
+
+def parse_programs(texts: list[str] | None) -> list[dict[str, tuple[Axis, ...]]]:
     """Shapes for each `--shape` of a command that makes several programs; one, of none, without."""
     return [parse_shapes(text.split(",")) for text in texts or () if text] or [{}]

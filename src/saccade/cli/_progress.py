@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from saccade.cli._print import is_quiet
 from saccade.errors import printable
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ __all__ = ["measuring", "working"]
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
     """Show `text` while the block runs; the block may call what it is given with a new text."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield lambda _text: None
         return
     from rich.console import Console  # noqa: PLC0415 - 50 ms, and a pipe needs none of it
@@ -31,7 +32,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def measuring(title: str) -> Iterator[Callable[[Progress], None]]:
     """Show a bar and the time left while the block runs and tells how far it is."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield lambda _progress: None
         return
     from rich.console import Console  # noqa: PLC0415 - 50 ms, and a pipe needs none of it

@@ -64,11 +64,13 @@ EXPECTATIONS: Mapping[str, Callable[[Source, Arrays, bool], Arrays]] = {
 }
 
 
-def every_value(path: Path) -> onnx.ModelProto:
+def every_value(source: Source) -> onnx.ModelProto:
     """The model with each node's results as further outputs, in the order of the graph."""
     import onnx
 
-    model = onnx.shape_inference.infer_shapes(onnx.load(str(path)))
+    model = onnx.shape_inference.infer_shapes(
+        onnx.load(str(source)) if isinstance(source, Path) else source
+    )
     typed = {value.name: value for value in model.graph.value_info}
     last = list(model.graph.output)
     present = {value.name for value in last}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saccade.cli._print import say
+from saccade.cli._print import note
+from saccade.cli._shapes import name_the_only
 from saccade.errors import InputError, ModelError
+from saccade.shapes import ANY
 
 if TYPE_CHECKING:
     import onnx
 
+    from saccade.cli._shapes import Asked
     from saccade.cli._types import Arrays, TensorInfoLike
+    from saccade.shapes import Axis
 
 __all__ = [
     "InputInfo",
@@ -25,6 +29,7 @@ __all__ = [
     "fixed_shapes",
     "input_sets",
     "is_half",
+    "load_file",
     "output_kinds",
     "random_inputs",
     "read_inputs",
@@ -48,22 +53,31 @@ class InputInfo:
     held: bool = False
 
 
-def read_inputs(path: Path) -> tuple[InputInfo, ...]:
+def read_inputs(path: Path, axes: Asked = MappingProxyType({})) -> tuple[InputInfo, ...]:
     """The inputs of an ONNX file that have no default value, in order.
+
+    Args:
+        path: The file.
+        axes: Shapes in place of those that it declares.
 
     Raises:
         ModelError: The file is missing or not ONNX.
+        InputError: A shape is of another rank.
     """
-    model = _load(path)
+    model = load_file(path)
     given = {initializer.name for initializer in model.graph.initializer}
-    return tuple(_input_info(value) for value in model.graph.input if value.name not in given)
+    return tuple(
+        _input_info(value, axes.get(value.name))
+        for value in model.graph.input
+        if value.name not in given
+    )
 
 
 def output_kinds(path: Path) -> list[np.dtype[Any]]:
     """The types of the outputs of an ONNX file, in order."""
     import onnx  # noqa: PLC0415
 
-    kinds = (value.type.tensor_type.elem_type for value in _load(path).graph.output)
+    kinds = (value.type.tensor_type.elem_type for value in load_file(path).graph.output)
     return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in kinds]
 
 
@@ -72,12 +86,17 @@ def is_half(path: Path) -> bool:
     import onnx  # noqa: PLC0415
 
     half = onnx.TensorProto.FLOAT16
-    graph = _load(path).graph
+    graph = load_file(path).graph
     values = [value.type.tensor_type.elem_type for value in graph.input]
     return half in values or any(tensor.data_type == half for tensor in graph.initializer)
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def load_file(path: Path) -> onnx.ModelProto:
+    """An ONNX file without weights that lie elsewhere.
+
+    Raises:
+        ModelError: The file is missing or not ONNX.
+    """
     import onnx  # noqa: PLC0415 - 0.1 s that `saccade --help` does not need
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
@@ -90,12 +109,20 @@ def _load(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is not an ONNX file: {error}") from None
 
 
-def _input_info(value: onnx.ValueInfoProto) -> InputInfo:
+def _input_info(value: onnx.ValueInfoProto, axes: Sequence[Axis] | None) -> InputInfo:
     import onnx  # noqa: PLC0415
 
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     shape = tuple(_size(value.name, axis, dim) for axis, dim in enumerate(tensor.shape.dim))
+    if axes is not None:
+        if tensor.HasField("shape") and len(shape) != len(axes):
+            raise InputError(
+                f"--shape: input {value.name!r} has {len(shape)} axes in the file, "
+                f"given are {len(axes)}"
+            )
+        named = (f"{value.name}_dim_{i}" if a is None else a for i, a in enumerate(axes))
+        shape = tuple(named)
     return InputInfo(value.name, np.dtype(dtype).name, shape)
 
 
@@ -103,7 +130,7 @@ def _size(name: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> int | s
     """As `Model.inputs` has it: an axis of any size without a name is called after its place."""
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return dim.dim_value
-    return f"{name}_dim_{axis}" if dim.dim_param in {"", "?"} else dim.dim_param
+    return f"{name}_dim_{axis}" if dim.dim_param in ANY else dim.dim_param
 
 
 def fixed_shapes(
@@ -120,7 +147,7 @@ def fixed_shapes(
     """
     known = {info.name: info for info in inputs}
     if "" in given:
-        given = _name_the_only(given, inputs)
+        given = name_the_only(given, inputs)
     for name, shape in given.items():
         if name not in known:
             raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
@@ -132,18 +159,8 @@ def fixed_shapes(
         shapes[name] = given[name] if name in given else _default_shape(info)
         if name not in given and shapes[name] != tuple(info.shape):
             text = "x".join(map(str, shapes[name]))
-            say(f"saccade: {name} has no fixed shape, assuming {text}", sys.stderr)
+            note(f"saccade: {name} has no fixed shape, assuming {text}")
     return shapes
-
-
-def _name_the_only(
-    given: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorInfoLike]
-) -> dict[str, tuple[int, ...]]:
-    """A shape without a name belongs to the only input."""
-    if len(inputs) != 1 or len(given) != 1:
-        names = ", ".join(info.name for info in inputs)
-        raise InputError(f"--shape has to say which input it is for: {names}")
-    return {inputs[0].name: given[""]}
 
 
 def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:

@@ -21,7 +21,8 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
-from saccade.cli._print import say, say_all
+from saccade.cli._outputs import check_outputs, give_json
+from saccade.cli._print import say, say_fitted
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -62,10 +63,9 @@ def bench(
     shapes = parse_shapes(shape)
     engines = ("saccade", *_peers(against))
     path = existing_model(model)
+    check_outputs(json=json)
     from saccade.cli._bench_session import make_setup, run_bench
-    from saccade.cli._model import json_text
     from saccade.cli._progress import working
-    from saccade.files import write_text
     from saccade.options import default_threads
 
     setup = make_setup(
@@ -87,9 +87,8 @@ def bench(
             say(line, sys.stderr)
         raise typer.Exit(1)
     document = _document(setup, result)
-    say_all(_table(document))
-    if json is not None:
-        write_text(json, json_text(document) + "\n")
+    say_fitted(_table(document))
+    give_json(json, document)
 
 
 def _peers(against: str) -> tuple[str, ...]:
@@ -101,9 +100,11 @@ def _peers(against: str) -> tuple[str, ...]:
 
 
 def _differences(result: BenchResult, setup: BenchSetup, engines: list[str]) -> Iterator[str]:
+    from saccade.testing.compare import ABSOLUTE_FLOOR
+
     for engine in engines:
         for one in result.comparisons[engine]:
-            if not one.within(setup.tolerance):
+            if not one.within(setup.tolerance, ABSOLUTE_FLOOR):
                 why = one.problem or f"relative L2 {max(one.relative_l2, one.ring_l2 or 0.0):.2e}"
                 yield f"saccade: {one.name} differs from {engine}'s ({why}); nothing was timed"
 

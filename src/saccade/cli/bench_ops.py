@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saccade.cli._options import ThreadsOption
+from saccade.cli._outputs import STANDARD_OUTPUT, check_outputs, give_json
 from saccade.errors import OptionError
+from saccade.tables import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +25,8 @@ __all__ = ["bench_ops"]
 
 _PEERS = ("torchvision", "torch", "copy", "empty", "float32")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
+_FIGURES = 56
+"""Characters of the figures of a row, at most."""
 _KEY = ("operator", "case", "peer", "dtype", "threads")
 
 NamesArgument = Annotated[
@@ -53,7 +57,9 @@ CodeOption = Annotated[
 ]
 JsonOption = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Add the figures to a record."),
+    typer.Option(
+        "--json", metavar="FILE|-", help="Add the figures to a record; -: print them, and no more."
+    ),
 ]
 
 
@@ -86,6 +92,7 @@ def bench_ops(
             raise OptionError(f"--against {peer!r} is not one of {', '.join(_PEERS)}")
     if dtype == "float32" and "float32" in peers:
         raise OptionError("--against float32 wants another --dtype")
+    check_outputs(json=json, compile=compile)
     wanted = _wanted(names or [], peers)
     # A record that cannot be read or written is found out now, not after all the timing.
     known = {} if json is None else _known(json)
@@ -107,10 +114,9 @@ def bench_ops(
     torch.set_num_threads(threads or default_threads())
     rows: list[dict[str, Any]] = []
     width = max(len(case.name) for case in wanted)
-    head = (
-        f"{'operator':15} {'case':{width}} {'ours ms':>9} {'peer ms':>9} {'ratio':>7}  {'aim':>5}"
-    )
-    print(f"{dtype}, {torch.get_num_threads()} thread(s)\n{head}  peer")
+    head = f"{'ours ms':>9} {'peer ms':>9} {'ratio':>7}  {'aim':>5}  peer"
+    print(f"{dtype}, {torch.get_num_threads()} thread(s)")
+    print(_fitted("operator", "case", width, head))
     with working("operators") as report:
         for case in wanted:
             report(f"{case.operator}: {case.name}")
@@ -239,23 +245,26 @@ def _line(row: dict[str, Any], width: int) -> str:
         found, mark = f"{row['over_us']:5.1f}us", "" if row["over_us"] <= aim else "  above"
     elif "aim_us" in row:
         mark = "" if 1e3 * row["ours_ms"] <= aim else "  above"
-    return (
-        f"{row['operator']:15} {row['case']:{width}} {row['ours_ms']:9.4f} {row['peer_ms']:9.4f} "
-        f"{found}  {aim:5g}  {row['peer']}{mark}"
-    )
+    figures = f"{row['ours_ms']:9.4f} {row['peer_ms']:9.4f} {found}  {aim:5g}  {row['peer']}{mark}"
+    return _fitted(row["operator"], row["case"], width, figures)
+
+
+def _fitted(operator: str, case: str, width: int, figures: str) -> str:
+    """A row; two lines where the longest case leaves no room for the figures."""
+    if 15 + 1 + width + 1 + _FIGURES <= columns():
+        return f"{operator:15} {case:{width}} {figures}"
+    return f"{operator:15} {case}\n{'':15} {figures}"
 
 
 def _known(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows of a record, none where there is no file.
 
     Raises:
-        OptionError: It is something else, or cannot be there.
+        OptionError: It is something else.
     """
     from json import loads
 
-    if not path.parent.is_dir():
-        raise OptionError(f"--json: there is no folder {path.parent}")
-    if not path.exists():
+    if path == STANDARD_OUTPUT or not path.exists():
         return {}
     try:
         return {_key(row): row for row in loads(path.read_text("utf-8"))["results"]}
@@ -278,8 +287,6 @@ def _write(
     from importlib.metadata import PackageNotFoundError, version
 
     from saccade.cli._machine import describe_machine
-    from saccade.cli._model import json_text
-    from saccade.files import write_text
 
     versions = {}
     for package in ("torch", "torchvision"):
@@ -292,4 +299,4 @@ def _write(
     document = {"machine": describe_machine(), "results": list(known.values())}
     if gpu is not None:
         document["gpu"] = gpu
-    write_text(path, json_text(document) + "\n")
+    give_json(path, document)

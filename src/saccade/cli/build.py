@@ -12,12 +12,14 @@ import typer
 from saccade.cli._options import (
     AllowOption,
     ImportOption,
+    JsonOption,
     ModelArgument,
     PrecisionOption,
     ProgramShapesOption,
     existing_model,
     parse_programs,
 )
+from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
 from saccade.errors import OptionError
 
@@ -46,6 +48,7 @@ def build(
     shape: ProgramShapesOption = None,
     allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
+    json: JsonOption = None,
 ) -> None:
     """Compile MODEL for another machine, as one file that needs no compiler to run.
 
@@ -54,26 +57,33 @@ def build(
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
+    check_outputs(output=output, json=json)
+    if output.absolute() == path.absolute():
+        raise OptionError(f"--output {output}: this is the model itself")
     from saccade.backends.cuda.gpus import machine_for
-    from saccade.cli._model import compile_model, warn_of_refusals
+    from saccade.cli._model import compile_shaped, warn_of_refusals
     from saccade.cli._progress import working
     from saccade.cli._signature import fixed_shapes
 
     if device != "cuda" and (arch, machine) != (None, None):
         raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
     chosen = machine_for(arch, machine) if device == "cuda" else None
-    compiled = compile_model(
+    compiled, asked, _ = compile_shaped(
         path,
+        sets,
         device=device,
         precision=precision,
         machine=chosen,
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
     if import_algorithms is not None:
         for one in sizes:
             warn_of_refusals(compiled.plan(**one))
     with working(f"building {output} for {chosen or device}"):
         nbytes = compiled.save(output, *sizes)
     say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen or device}")
+    programs = [{name: list(shape) for name, shape in one.items()} for one in sizes]
+    built = {"model": str(path), "output": str(output), "bytes": nbytes, "programs": programs}
+    give_json(json, {**built, "device": device, "machine": chosen, "precision": precision})

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from json import loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +15,7 @@ from saccade.cli._options import (
     AllowOption,
     DeviceOption,
     ImportOption,
+    JsonOption,
     ModelArgument,
     PrecisionOption,
     ShapeOption,
@@ -20,10 +23,12 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
-from saccade.cli._print import say_all
+from saccade.cli._outputs import check_outputs, give_json
+from saccade.cli._print import say_all, say_fitted
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
+    from saccade.cli._shapes import Sizes
     from saccade.cli._types import ModelLike, StepLike
 
 __all__ = ["inspect"]
@@ -59,17 +64,24 @@ def inspect(
     allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
     machine: MachineOption = None,
+    json: JsonOption = None,
 ) -> None:
-    """Print MODEL's signature, its graph after a pass, its plan, reasons for kernels, or code."""
+    """Print what MODEL is, its graph after a pass, its plan, reasons for kernels, or code.
+
+    Reasons are a line for each step: the kernel with the microseconds that it is expected to take;
+    below it every other one, with its estimate or why it cannot be taken.
+    """
     if sum((stage is not None, plan, reasons, stages, assembly is not None)) > 1:
         raise OptionError("choose one of --stage, --plan, --reasons, --assembly and --stages")
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    from saccade.cli._model import compile_model
+    check_outputs(json=json)
+    from saccade.cli._model import compile_shaped
     from saccade.cli._signature import fixed_shapes
 
-    compiled = compile_model(
+    compiled, (sizes,), _ = compile_shaped(
         path,
+        [shapes],
         device=device,
         precision=precision,
         threads=threads,
@@ -77,40 +89,71 @@ def inspect(
         machine=machine,
         allow_reference=allow_reference or None,
     )
+    facts: dict[str, Any] = {"model": str(path)}
     if stages:
+        facts["stages"] = list(compiled.stages)
         say_all(compiled.stages)
     elif stage is not None:
         if stage not in compiled.stages:
             raise OptionError(f"--stage {stage!r} is not one of {', '.join(compiled.stages)}")
-        print(compiled.graph(stage))  # escaped, as the plan is
+        facts["graph"] = compiled.graph(stage)
+        print(facts["graph"])  # escaped, as the plan is
     elif plan:
-        print(compiled.plan(**fixed_shapes(compiled.inputs, shapes)))
+        made = compiled.plan(**fixed_shapes(compiled.inputs, sizes))
+        facts["plan"] = loads(made.to_json())
+        say_fitted(str(made).splitlines())
     elif reasons:
-        made = compiled.plan(**fixed_shapes(compiled.inputs, shapes))
-        say_all(line for step in made.steps for line in _reasons(step))
-        say_all(f"tuned choice not taken for {reason}" for reason in made.refused)
+        made = compiled.plan(**fixed_shapes(compiled.inputs, sizes))
+        facts["steps"] = [_choice(step) for step in made.steps]
+        say_fitted(line for step in facts["steps"] for line in _reasons(step))
+        say_fitted(f"tuned choice not taken for {reason}" for reason in made.refused)
     elif assembly is not None:
-        found = compiled.assembly(assembly, **fixed_shapes(compiled.inputs, shapes))
+        found = compiled.assembly(assembly, **fixed_shapes(compiled.inputs, sizes))
+        facts["assembly"] = {name: list(texts) for name, texts in found.items()}
         say_all(line for name, texts in found.items() for line in _code(name, texts))
     else:
-        say_all(_signature(compiled))
-        say_all(f"note: {remark}" for remark in compiled.remarks)
+        facts = _whole(path, compiled, sizes)
+    give_json(json, facts)
 
 
-def _signature(compiled: ModelLike) -> Iterator[str]:
-    for kind, infos in (("input", compiled.inputs), ("output", compiled.outputs)):
-        for info in infos:
-            shape = "x".join(map(str, info.shape)) or "scalar"
-            yield f"{kind} {info.name}: {info.dtype} {shape}"
-    yield f"stages: {', '.join(compiled.stages)}"
+def _whole(path: Path, compiled: ModelLike, sizes: Sizes) -> dict[str, Any]:
+    """Print the summary and the signature; what they say."""
+    from saccade.cli._summary import file_facts, signature, summary, work_facts
+
+    facts = file_facts(path)
+    work, unknown = work_facts(compiled, sizes)
+    say_fitted(summary(facts, work, unknown))
+    say_fitted(signature(compiled.inputs, compiled.outputs))
+    say_fitted([f"stages: {', '.join(compiled.stages)}"])
+    say_fitted(f"note: {remark}" for remark in compiled.remarks)
+    ends = {
+        kind: [{"name": i.name, "dtype": i.dtype, "shape": list(i.shape)} for i in infos]
+        for kind, infos in (("inputs", compiled.inputs), ("outputs", compiled.outputs))
+    }
+    more = {"stages": list(compiled.stages), "remarks": list(compiled.remarks)}
+    return {**facts, "run": work, **ends, **more}
 
 
-def _reasons(step: StepLike) -> Iterator[str]:
+def _choice(step: StepLike) -> dict[str, Any]:
+    """What a step takes, what it is expected to need, and why it is no other."""
+    return {
+        "op": step.op.title,
+        "name": step.name,
+        "by": step.by,
+        "estimate_us": None if step.kernel is None else step.estimate,
+        "measured": step.measured,
+        "reasons": list(map(str, step.reasons)),
+    }
+
+
+def _reasons(step: Mapping[str, Any]) -> Iterator[str]:
     """The step with its kernel, then one line for every candidate that was passed over."""
-    yield f"{step.name}: {step.by}"
-    for reason in step.reasons:
-        parts = reason if isinstance(reason, tuple) else (reason,)
-        yield f"    {': '.join(map(str, parts))}"
+    how = "on the host"
+    if step["estimate_us"] is not None:
+        how = f"{step['estimate_us']:.1f} µs {'measured' if step['measured'] else 'estimated'}"
+    yield f"{step['op']} {step['name']}: {step['by']}, chosen: {how}"
+    for reason in step["reasons"]:
+        yield f"    {reason}"
 
 
 def _code(name: str, texts: Sequence[str]) -> Iterator[str]:

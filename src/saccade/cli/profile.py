@@ -22,6 +22,8 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
+from saccade.cli._outputs import check_outputs, give_json, give_text
+from saccade.cli._print import say_fitted
 
 __all__ = ["profile"]
 
@@ -54,10 +56,10 @@ def profile(
     """Print the time, rates and share of the roofline of every step of MODEL."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    from saccade.cli._model import compile_for, json_text
+    check_outputs(json=json, trace=trace)
+    from saccade.cli._model import compile_for
     from saccade.cli._peer_layers import owners, peer_layers
     from saccade.cli._progress import working
-    from saccade.files import write_text
     from saccade.options import default_threads
 
     compiled, feeds = compile_for(
@@ -82,8 +84,7 @@ def profile(
     if peer:
         # Peers fuse otherwise: nodes of the file are what both have in common.
         peer = peer.of_steps(owners(path, {step.name for step in result.steps}))
-    print(result.table(peer))
-    if json is not None:
-        write_text(json, json_text(result.to_json(peer)))
+    say_fitted(result.table(peer).splitlines())
+    give_json(json, result.to_json(peer))
     if trace is not None:
-        write_text(trace, json_text(result.to_chrome_trace()))
+        give_text(trace, result.to_chrome_trace())

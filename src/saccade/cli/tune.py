@@ -15,6 +15,7 @@ from saccade.cli._options import (
     DeviceOption,
     ImportOption,
     InputOption,
+    JsonOption,
     ModelArgument,
     PrecisionOption,
     ShapeOption,
@@ -22,8 +23,8 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
-from saccade.cli._print import say_all
-from saccade.errors import OptionError
+from saccade.cli._outputs import check_outputs, give_json, give_text
+from saccade.cli._print import say, say_fitted
 
 if TYPE_CHECKING:
     from saccade.tuning import Change, Outcome
@@ -54,6 +55,7 @@ def tune(
     allow_reference: AllowOption = False,
     export_algorithms: ExportOption = None,
     import_algorithms: ImportOption = None,
+    json: JsonOption = None,
 ) -> None:
     """Measure other variants of MODEL's steps, and keep those that are faster.
 
@@ -63,12 +65,9 @@ def tune(
     """
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    # Now, not after the whole search.
-    if export_algorithms is not None and not export_algorithms.parent.is_dir():
-        raise OptionError(f"--export-algorithms {export_algorithms}: there is no such folder")
+    check_outputs(export_algorithms=export_algorithms, json=json)
     from saccade.cli._model import compile_for
     from saccade.cli._progress import measuring
-    from saccade.files import write_text
 
     compiled, feeds = compile_for(
         path,
@@ -82,36 +81,77 @@ def tune(
     )
     with measuring(f"tuning {path.name}") as report:
         outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
-    say_all(_summary(outcome))
+    say_fitted(_summary(outcome))
     if export_algorithms is not None:
-        write_text(export_algorithms, compiled.algorithms.to_json())
+        give_text(export_algorithms, compiled.algorithms.to_json())
+        say(f"wrote {export_algorithms}: the tuned choices of all sizes of this model")
+    give_json(json, _document(path, outcome))
 
 
 def _summary(outcome: Outcome) -> Iterator[str]:
-    for change in outcome.changes:
-        yield _line(change)
+    """What was done, what came of it, and what is left."""
     yield (
         f"{len(outcome.calls)} different steps, {outcome.measured} variants measured, "
         f"{outcome.remembered} known from before"
     )
-    if outcome.skipped:
-        yield f"no time was left for {outcome.skipped}; tune again to go on"
+    for change in outcome.changes:
+        yield _line(change)
     yield from outcome.failures[:_MOST_FAILURES]
     if len(outcome.failures) > _MOST_FAILURES:
         yield f"and {len(outcome.failures) - _MOST_FAILURES} more could not be run"
-    whole = outcome.whole
-    if whole is None:
-        yield "the default choices stay: no step is faster with another variant"
-    elif not whole.faster:
+    yield _result(outcome)
+    if outcome.skipped:
         yield (
-            f"the default choices stay: {whole.after / 1000:.3f} ms is not beyond the noise of "
-            f"{whole.before / 1000:.3f} ms"
+            f"left: no time was left for {outcome.skipped} more variants; the same command goes on "
+            "where this one stopped"
         )
     else:
-        yield (
-            f"{whole.before / 1000:.3f} ms before, {whole.after / 1000:.3f} ms after: "
-            f"{100 * whole.gain:.1f}% less"
+        yield "left: nothing, every variant that is worth a measurement has one"
+
+
+def _result(outcome: Outcome) -> str:
+    whole = outcome.whole
+    if whole is None:
+        if not outcome.measured + outcome.remembered:
+            none = "nothing was measured" if outcome.skipped else "no step has another variant"
+            return f"result: {none}, the default choices stay"
+        so_far = "so far " if outcome.skipped else ""
+        return f"result: the default choices stay: {so_far}no step is faster with another variant"
+    if not whole.faster:
+        return (
+            f"result: the default choices stay: {whole.after / 1000:.3f} ms is not beyond the "
+            f"noise of {whole.before / 1000:.3f} ms"
         )
+    return (
+        f"result: {whole.before / 1000:.3f} ms before, {whole.after / 1000:.3f} ms after: "
+        f"{100 * whole.gain:.1f}% less; later starts at these sizes take these choices"
+    )
+
+
+def _document(path: Path, outcome: Outcome) -> dict[str, object]:
+    """What --json writes; times in microseconds."""
+    whole = outcome.whole
+    return {
+        "model": str(path),
+        "steps": len(outcome.calls),
+        "measured": outcome.measured,
+        "remembered": outcome.remembered,
+        "left": outcome.skipped,
+        "faster": whole is not None and whole.faster,
+        "before_us": None if whole is None else whole.before,
+        "after_us": None if whole is None else whole.after,
+        "changes": [
+            {
+                "steps": list(change.steps),
+                "before": change.before,
+                "after": change.after,
+                "before_us": change.verdict.before,
+                "after_us": change.verdict.after,
+            }
+            for change in outcome.changes
+        ],
+        "failures": list(outcome.failures),
+    }
 
 
 def _line(change: Change) -> str:

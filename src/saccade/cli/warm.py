@@ -8,6 +8,7 @@ from saccade.cli._options import (
     AllowOption,
     DeviceOption,
     ImportOption,
+    JsonOption,
     ModelArgument,
     PrecisionOption,
     ProgramShapesOption,
@@ -15,7 +16,8 @@ from saccade.cli._options import (
     existing_model,
     parse_programs,
 )
-from saccade.cli._print import say
+from saccade.cli._outputs import check_outputs, give_json
+from saccade.cli._print import say, say_fitted
 
 __all__ = ["warm"]
 
@@ -29,24 +31,32 @@ def warm(
     threads: ThreadsOption = None,
     allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
+    json: JsonOption = None,
 ) -> None:
     """Prepare MODEL for input sizes: later starts with the same options find them in the cache."""
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
-    from saccade.cli._model import compile_model
+    check_outputs(json=json)
+    from saccade.cli._model import compile_shaped
     from saccade.cli._progress import working
     from saccade.cli._signature import fixed_shapes
 
-    compiled = compile_model(
+    compiled, asked, declared = compile_shaped(
         path,
+        sets,
         device=device,
         precision=precision,
         threads=threads,
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
     with working(f"preparing {len(sizes)} program(s)"):
         compiled.warm(*sizes)
     say(f"{path}: {len(sizes)} program(s) ready")
+    if declared is not None:
+        say_fitted([f"the file declares other shapes: found with shapes={dict(declared)}"])
+    programs = [{name: list(shape) for name, shape in one.items()} for one in sizes]
+    shapes = {name: list(axes) for name, axes in (declared or {}).items()}
+    give_json(json, {"model": str(path), "programs": programs, "shapes": shapes or None})

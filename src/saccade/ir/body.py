@@ -19,7 +19,7 @@ import numpy as np
 
 from saccade.ir import storage
 from saccade.ir.counts import Count
-from saccade.ir.dim import Dim, evaluate
+from saccade.ir.dim import Dim, evaluate, symbols_of
 from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.op import Array, Op, TensorType, Work
 
@@ -75,6 +75,14 @@ class Body:
     def gives(self) -> tuple[TensorType, ...]:
         """Types of its outputs, without the sizes that steps find out."""
         return tuple(self.types[i] for i in self.outputs[: len(self.outputs) - len(self.counts)])
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of those whose sizes `bind` needs: of all in it, without those that steps find."""
+        dims = [dim for kind in self.types for dim in kind.shape] + [c.bound for c in self.counts]
+        inside = (symbols_of(dim) for dim in dims)
+        found = frozenset().union(*inside, *(node.op.symbols for node in self.nodes))
+        return found - {count.symbol for count in self.counts}
 
     def bind(self, sizes: Mapping[str, int]) -> Body:
         """The body with every dim evaluated; what its own steps find out is planned for a bound."""
@@ -202,6 +210,11 @@ class BodyOp(Op):
         own = len(inputs) - self.constants
         turns = [partial(body.run, inputs[own:]) for body in self.bodies]
         return tuple(self.play(turns, inputs[:own]))
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of those whose sizes `bind` needs, in the bodies as well."""
+        return super().symbols.union(*(body.symbols for body in self.bodies))
 
     def bind(self, sizes: Mapping[str, int]) -> Self:
         """See the base class."""

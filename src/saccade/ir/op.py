@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from saccade.ir.dim import Affine, Dim, evaluate
+from saccade.ir.dim import Affine, Dim, evaluate, symbols_of
 from saccade.ir.dtype import DType
 from saccade.ir.index_map import Factor, IndexMap
 
@@ -111,6 +111,11 @@ class Op(metaclass=_OpType):
         # `replace` makes a new object, and most operators hold no dims.
         return dataclasses.replace(self, **changed) if changed else self
 
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of those whose sizes `bind` needs."""
+        return frozenset().union(*(_symbols(getattr(self, name)) for name in self._dim_fields))
+
     _dim_fields = frozenset[str]()
     """Names of the attributes that hold dims."""
 
@@ -125,3 +130,11 @@ def _bind(value: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - walks 
         changes = {f.name: _bind(getattr(value, f.name), sizes) for f in dataclasses.fields(value)}
         return dataclasses.replace(value, **changes)
     return value
+
+
+def _symbols(value: Any) -> frozenset[str]:  # noqa: ANN401 - as `_bind`
+    if isinstance(value, Affine):
+        return symbols_of(value)
+    if isinstance(value, (Factor, IndexMap)):
+        value = tuple(getattr(value, f.name) for f in dataclasses.fields(value))
+    return frozenset().union(*map(_symbols, value)) if isinstance(value, tuple) else frozenset()

@@ -31,11 +31,14 @@ _passed = interned(Passed)
 
 
 class Candidate(NamedTuple):
-    """A kernel that takes the call, its best variant for a nominal team, and the others."""
+    """A kernel that takes the call, its best variant for a nominal team, and the others.
+
+    These can be walked but once; None where that is left to others.
+    """
 
     kernel: Kernel
     best: Variant
-    others: Iterator[Variant]
+    others: Iterator[Variant] | None
 
     @property
     def micros(self) -> float:

@@ -2,7 +2,7 @@
 
 from saccade.layout.assign import assign
 from saccade.layout.formats import INDIFFERENT, SPATIAL, Fills, Preferred
-from saccade.layout.select import Available
+from saccade.layout.select import Available, Decisions
 from saccade.layout.types import (
     Buffer,
     BufferKind,
@@ -29,6 +29,7 @@ __all__ = [
     "Buffer",
     "BufferKind",
     "Choice",
+    "Decisions",
     "Fills",
     "Fusions",
     "GraphLayout",

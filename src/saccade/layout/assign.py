@@ -16,8 +16,8 @@ from saccade.kernels.base import View
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
 from saccade.layout.search import Storage, search
-from saccade.layout.select import Available, Selector
-from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
+from saccade.layout.select import Available, Decisions, Selector
+from saccade.layout.sizes import add_shapes, bound, check_empty, check_guards, fitted, shapes_of
 from saccade.layout.storage import BufferBuilder, place
 from saccade.layout.types import BufferKind, GraphLayout, Pair, Passed, StepLayout, Stored, Timings
 from saccade.layout.views import channels_last, part, row_major
@@ -45,6 +45,7 @@ def assign(
     timings: Timings | None = None,
     limits: Limits | None = None,
     reuse: bool = False,
+    decisions: Decisions | None = None,
 ) -> GraphLayout:
     """Lay out `graph` for the given sizes of its symbols.
 
@@ -59,6 +60,7 @@ def assign(
         limits: The default ones if None.
         reuse: Whether two steps with code may take the place of one without that is faster but
             gives the same bits.
+        decisions: Of other sizes of the model.
 
     Raises:
         PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit; if
@@ -69,22 +71,20 @@ def assign(
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
     # One for fusions and layout: what both ask about is answered once.
-    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact, deadline)
+    asked = Selector(backend, available, timings, decisions)
+    fitter = Fitter(asked, backend, threads, exact, deadline)
     lowered, graph = graph, backend.fusions.fuse(graph, shapes, fitter.takes(graph))
-    known = fitted(lowered, graph)
     add_shapes(shapes, graph, sizes)
     pairs = backend.fusions.pairs(graph, shapes, tuned=timings is not None)
     # A pair's node is not in the graph: it takes the place of two only where that is faster.
-    nodes = (*graph.nodes, *(pair.both for pair in pairs.joint.values()))
-    ops = {node: node.op.bind(sizes) for node in nodes}
-    check_guards(graph, known, ops, shapes, sizes)
+    ops = bound(graph, (pair.both for pair in pairs.joint.values()), sizes)
+    check_guards(graph, fitted(lowered, graph), ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     deadline.check()
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
-    for node in graph.nodes:
-        work.node(node)
+    work.nodes()
     work.outputs()
     alike = partial(assign, backend=backend, threads=threads, exact=exact, reuse=reuse)
     work.bodies(partial(alike, available=available, timings=timings, limits=limits))
@@ -137,6 +137,11 @@ class _Assignment:
     steps: list[StepLayout] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
     inside: dict[int, tuple[Graph, ...]] = field(default_factory=dict)
+
+    def nodes(self) -> None:
+        """Append the steps of all nodes, in their order."""
+        for node in self.graph.nodes:
+            self.node(node)
 
     def node(self, node: Node) -> None:
         """Append the steps of one node; those of a pair when its second one's turn comes."""

@@ -8,7 +8,7 @@ description alone; only between variants that give the same bits may it matter w
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saccade.backend import Backend
     from saccade.kernels.base import Kernel
 
-__all__ = ["Available", "Selector"]
+__all__ = ["Available", "Decisions", "Selector"]
 
 Available = Callable[[str, Hashable], bool]
 """Whether code for (kernel, config) exists already."""
@@ -37,6 +37,31 @@ class _Decision:
 
 # Unlike None, which says that no kernel takes the call.
 _UNKNOWN = object()
+_MOST_CALLS = 4096  # that decisions are kept of: some plans of a detector
+
+
+class Decisions:
+    """What plans of a model decided, for its other sizes, which have calls in common.
+
+    For one backend without measured times. A decision follows from the call alone, so that nothing
+    depends on what was planned before. Phases are kept where no others would ever be taken: the
+    fastest, which have code.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[Call, _Decision | None] = {}
+        self.launches: dict[Call, tuple[Launch, ...]] = {}
+
+    def trim(self) -> None:
+        """Forget everything once it is too much; the next plan notes its own again."""
+        if len(self.known) > _MOST_CALLS:
+            self.known, self.launches = {}, {}
+
+    def note(self, call: Call, decision: _Decision | None) -> None:
+        """Keep a decision, but no walk through other variants, which only one plan can make."""
+        if decision is not None:
+            decision = replace(decision, chosen=decision.chosen._replace(others=None))
+        self.known[call] = decision
 
 
 class Selector:
@@ -46,6 +71,7 @@ class Selector:
         backend: Where candidates come from.
         available: If given, variants whose code exists are preferred to others with the same bits.
         timings: What was measured, if anything was.
+        decisions: Of other plans, without timings; what is decided here is added.
     """
 
     def __init__(
@@ -53,7 +79,10 @@ class Selector:
         backend: Backend,
         available: Available | None = None,
         timings: Timings | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
+        self._earlier = Decisions() if decisions is None or timings is not None else decisions
+        self._earlier.trim()
         self._backend = backend
         self._available = available
         self._timings = timings
@@ -68,7 +97,7 @@ class Selector:
 
     def launches(self, call: Call) -> tuple[Launch, ...]:
         """The phases of a call's choice."""
-        found = self._launches.get(call)
+        found = self._launches.get(call) or self._earlier.launches.get(call)
         if found is None:
             decision = self._decision(call)
             assert decision is not None
@@ -94,7 +123,11 @@ class Selector:
     def _decision(self, call: Call) -> _Decision | None:
         known = self._known.get(call, _UNKNOWN)
         if known is _UNKNOWN:
-            known = self._known[call] = self._decide(call)
+            known = self._earlier.known.get(call, _UNKNOWN)
+            if known is _UNKNOWN:
+                known = self._decide(call)
+                self._earlier.note(call, known)
+            self._known[call] = cast("_Decision | None", known)
         return cast("_Decision | None", known)
 
     def refusals(self, call: Call) -> tuple[Passed, ...]:
@@ -131,14 +164,18 @@ class Selector:
         # How sums are made follows from the nominal team, tiles from the one that there is.
         rounding = chosen.best.rounding
         # `others` can be walked but once; `launches` keeps what comes of it.
-        variants: Iterator[Variant] = chain([chosen.best], chosen.others)
-        if call.threads != self._backend.nominal_threads:
+        variants: Iterator[Variant]
+        if call.threads != self._backend.nominal_threads or chosen.others is None:
             variants = iter(chosen.kernel.variants(call))
+        else:
+            variants = chain([chosen.best], chosen.others)
         first = next(one for one in variants if one.rounding == rounding)
         if self._available is None:
             return first.launches
         launches = self._with_code(chosen.kernel, first)
         if launches is not None:
+            if not self._backend.idle:  # else all code counts as there
+                self._earlier.launches[call] = launches
             return launches
         # Variants of equal code lack it alike; None is equal to nothing.
         missing, others = {first.code} - {None}, []

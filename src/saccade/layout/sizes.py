@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import prod
 
@@ -16,7 +16,9 @@ from saccade.limits import Limits
 from saccade.opdefs import Move
 from saccade.opdefs.bounds import ALONG, too_long, too_many
 
-__all__ = ["add_shapes", "check_empty", "check_guards", "fitted", "shapes_of"]
+__all__ = ["add_shapes", "bound", "check_empty", "check_guards", "fitted", "shapes_of"]
+
+_KEPT = 16  # operators of a node, as many as a model keeps plans
 
 
 def shapes_of(
@@ -70,6 +72,35 @@ def add_shapes(
                     dim if isinstance(dim, int) else _evaluate(dim, sizes, value)
                     for dim in value.shape
                 )
+
+
+def bound(graph: Graph, more: Iterable[Node], sizes: Mapping[str, int]) -> dict[Node, Op]:
+    """The operators of a graph's nodes and of others, every dim evaluated."""
+    ops = {one.node: one.op(sizes) for one in _bindings(graph)}
+    return {**ops, **{node: node.op.bind(sizes) for node in more}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """A node's operator for the sizes that were asked about: few depend on all of the symbols."""
+
+    node: Node
+    symbols: tuple[str, ...]
+    known: dict[tuple[int, ...], Op] = field(default_factory=dict)
+
+    def op(self, sizes: Mapping[str, int]) -> Op:
+        values = tuple([sizes[name] for name in self.symbols])
+        found = self.known.get(values)
+        if found is None:
+            if len(self.known) >= _KEPT:
+                self.known.clear()
+            found = self.known[values] = self.node.op.bind(sizes)
+        return found
+
+
+@derived
+def _bindings(graph: Graph) -> tuple[_Binding, ...]:
+    return tuple(_Binding(node, tuple(node.op.symbols)) for node in graph.nodes)
 
 
 @dataclass(frozen=True, slots=True)

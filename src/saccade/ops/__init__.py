@@ -12,6 +12,18 @@ than the signature says raises what PyTorch raises for its own operators: a Runt
 the argument, or a TypeError.
 """
 
+# ruff: noqa: E402 - whoever lacks PyTorch is told what to install, before the rest wants it
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "saccade.ops needs PyTorch: pip install 'saccade[torch]'", name="torch"
+    ) from None
+del _torch
+
 from saccade.ops._execute import release_memory
 from saccade.ops.ahead import compile_ahead, load_code
 from saccade.ops.deform import DeformConv2d, deform_conv2d

@@ -62,6 +62,8 @@ def deform_conv2d(
         OperandError: If shapes or dtypes do not fit.
     """
     refuse_others("deform_conv2d", input=input, offset=offset, weight=weight)
+    present = {"bias": bias, "mask": mask}
+    refuse_others("deform_conv2d", **{n: one for n, one in present.items() if one is not None})
     shapes = input.shape, weight.shape, offset.shape
     check_ranks(*shapes)
     (_, channels, _, _), (_, inner, rows, columns), (_, coordinates, _, _) = shapes

@@ -21,7 +21,7 @@ from saccade.opdefs import Nms
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import define
-from saccade.ops._tensors import FLOATS, PLAIN, refuse_type
+from saccade.ops._tensors import FLOATS, PLAIN, refuse_others, refuse_type
 
 __all__ = ["batched_nms", "nms", "nms_padded"]
 
@@ -50,6 +50,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     Raises:
         OperandError: If the shapes or dtypes are other ones.
     """
+    refuse_others("nms", boxes=boxes, scores=scores)
     kept: Tensor = _NMS(boxes, scores, iou_threshold)
     return kept
 
@@ -73,10 +74,10 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     Raises:
         OperandError: If the shapes or dtypes are other ones.
     """
-    if not isinstance(boxes, Tensor):
-        refuse_type("batched_nms", "boxes", boxes)
+    refuse_others("batched_nms", boxes=boxes)
     if boxes.numel() == 0:  # torchvision looks at nothing else then
         return torch.empty((0,), dtype=torch.int64, device=boxes.device)
+    refuse_others("batched_nms", scores=scores, idxs=idxs)
     kept: Tensor = _BATCHED_NMS(boxes, scores, idxs, iou_threshold)
     return kept
 
@@ -102,6 +103,9 @@ def nms_padded(
     Raises:
         OperandError: If the shapes or dtypes are other ones.
     """
+    refuse_others("nms_padded", boxes=boxes, scores=scores)
+    if idxs is not None:
+        refuse_others("nms_padded", idxs=idxs)
     found: Tensor = _NMS_PADDED(boxes, scores, idxs, iou_threshold)
     return found[:-1], found[-1]
 

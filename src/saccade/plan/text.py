@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saccade.errors import printable
 from saccade.plan.floor import floor
 from saccade.plan.types import Plan, Ref, Step
+from saccade.tables import Column, fitted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["short_config", "table"]
+__all__ = ["called", "short_config", "table"]
 
-_HEAD = ("#", "step", "op", "kernel", "config", "chunks", "µs", "MFLOP", "MB", "output", "passed")
-_RIGHT = frozenset({"#", "chunks", "µs", "MFLOP", "MB", "passed"})
-_WIDEST, _LONGEST_LINE = 40, 2000  # characters
+_HEAD = (
+    Column("#"),
+    Column("step", left=True),
+    Column("µs"),
+    Column("MFLOP"),
+    Column("MB"),
+    Column("chunks", spare=True),
+)
+_LONGEST_LINE = 2000  # characters
 
 
-def table(plan: Plan) -> str:
+def table(plan: Plan, width: int | None = None) -> str:
     """The plan as text; MB is what each operator reads and writes at least.
 
-    µs are estimates; those with a star were measured inside a program. Names come from a file and
-    are escaped (`printable`).
+    Steps are called by operator and node. µs are estimates; those with a star were measured inside
+    a program. Names come from a file and are escaped (`printable`).
+
+    Args:
+        plan: The plan.
+        width: Characters of a line of the table; as many as the terminal has unless given.
     """
-    body = (_row(plan, i, step) for i, step in enumerate(plan.steps))
-    rows = [_HEAD, *(tuple(map(printable, row)) for row in body)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    lines = [_line(row, widths) for row in rows]
+    rows = [_row(i, step) for i, step in enumerate(plan.steps)]
+    lines = fitted(_HEAD, rows, [_how(plan, s) for s in plan.steps], named="step", width=width)
     summary = [printable(line, _LONGEST_LINE) for line in _summary(plan)]
     bodies = (line for step in plan.steps for line in _bodies(step))
     return "\n".join([*lines, "", *summary, *bodies])
@@ -44,49 +53,55 @@ def _bodies(step: Step) -> Iterator[str]:
         yield from (f"  {line}".rstrip() for line in table(body).splitlines())
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (
-        cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-        for name, cell, width in zip(_HEAD, row, widths, strict=True)
-    )
-    return "  ".join(cells).rstrip()
-
-
-def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
+def _row(i: int, step: Step) -> tuple[str, ...]:
     return (
         str(i),
-        _cut(printable(step.name)),
-        step.op.title,
-        step.kernel or f"{step.by} (host)",
-        short_config(step.phases[0].config) if step.phases else "",
-        "+".join(str(phase.chunks) for phase in step.phases),
+        called(step),
         f"{step.estimate:.1f}{'*' if step.measured else ' '}",
         f"{step.work.flops / 1e6:.2f}",
         f"{step.work.bytes / 1e6:.2f}",
-        ", ".join(_where(plan, slot.ref) for slot in step.outputs),
-        str(len(step.reasons)) if step.reasons else "",
+        "+".join(str(phase.chunks) for phase in step.phases),
     )
 
 
-def _cut(text: str) -> str:
-    # Names of nodes are often paths: their ends tell more.
-    return text if len(text) <= _WIDEST else "…" + text[1 - _WIDEST :]
+def called(step: Step) -> str:
+    """A step by its operator and its node."""
+    return f"{step.op.title} {printable(step.name)}"
+
+
+def _how(plan: Plan, step: Step) -> str:
+    """The kernel with its config, where the results lie, and how many kernels were passed over."""
+    config = short_config(step.phases[0].config) if step.phases else ""
+    where = ", ".join(_where(plan, slot.ref) for slot in step.outputs)
+    parts = (
+        f"{step.kernel or f'{step.by} (host)'} {config}".rstrip(),
+        f"to {where}" if where else "",
+        f"{len(step.reasons)} passed over" if step.reasons else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 def short_config(config: DataclassInstance) -> str:
-    """The scalars of a config; long texts and tuples are left to the JSON."""
+    """A config for people: what is off, empty or of no effect is left out, nothing is cut."""
     parts = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, bool):
             parts += [field.name] if value else []
-        elif isinstance(value, int):
-            parts.append(f"{field.name} {value}")
+        elif isinstance(value, int | float):
+            parts.append(f"{field.name} {value:g}")
         # `$0` is an expression that changes nothing.
         elif isinstance(value, str) and value and value != "$0":
             parts.append(value)
-    text = " ".join(parts)
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+        elif isinstance(value, tuple) and value:
+            parts.append(f"{field.name} {_listed(value)}")
+    return " ".join(parts)
+
+
+def _listed(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({','.join(map(_listed, value))})"
+    return str(value)
 
 
 def _where(plan: Plan, ref: Ref) -> str:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from saccade.errors import printable
 from saccade.profile.peer import PeerLayer, PeerLayers
+from saccade.tables import Column, fitted
 
 if TYPE_CHECKING:
     from saccade.profile.types import FamilyTime, Profile, StepTime
 
 __all__ = ["table"]
 
-_TEXT = frozenset({"step", "kernel", "config"})
 _RATES = {False: ("GFLOP/s", "GB/s", "roofline"), True: ("TFLOP/s", "TB/s", "roofline")}
 Row = tuple[str, ...]
 
@@ -26,36 +26,49 @@ def table(profile: Profile, peer: PeerLayers | None = None) -> str:
     # Without its version, which would widen the column.
     name = peer.engine.partition(" ")[0] if peer else ""
     told = dict.fromkeys(fact for s in profile.steps for facts in s.facts for fact in facts)
-    rates = _RATES[profile.tera]
-    head: Row = ("step", "kernel", "config", "µs", "phases", "%", *rates, "busy", *told)
-    rows = [(*_step_row(profile, step), *_facts(step, told)) for step in profile.steps]
+    head = [
+        Column("step", left=True),
+        Column("µs"),
+        Column("%"),
+        *map(Column, _RATES[profile.tera]),
+    ]
+    rows = [_step_row(profile, step) for step in profile.steps]
     if peer:
-        head += (name, "ratio")
+        head += [Column(name), Column("ratio")]
         # Steps may share a name (the parts of a Concat): the layer stands beside the first.
         unseen = dict(times)
         rows = [
             row + _peer_cells(step.microseconds, unseen.pop(step.name, None))
             for row, step in zip(rows, profile.steps, strict=True)
         ]
-    lines = [*_aligned(head, rows), "", *_families(profile), "", *_ending(profile)]
+    head += [Column(more, spare=True) for more in ("busy", *told)]
+    rows = [
+        (*row, f"{100 * step.busy:.0f}%", *_facts(step, told))
+        for row, step in zip(rows, profile.steps, strict=True)
+    ]
+    lines = fitted(head, rows, map(_how, profile.steps), named="step")
+    lines += ["", *_families(profile), "", *_ending(profile)]
     if peer:
         lines += _peer_ending(profile, peer, times, left)
     return "\n".join(lines)
 
 
 def _step_row(profile: Profile, step: StepTime) -> Row:
-    phases = "+".join(f"{time:.0f}" for time in step.phases) if len(step.phases) > 1 else ""
     return (
-        step.name,
-        step.kernel,
-        step.config,
+        f"{step.op} {step.name}".lstrip(),
         f"{step.microseconds:.1f}",
-        phases,
         f"{100 * step.microseconds / profile.total:.1f}",
         *_rates(profile, step.gflops, step.gbytes),
         f"{100 * step.roofline:.0f}%",
-        f"{100 * step.busy:.0f}%",
     )
+
+
+def _how(step: StepTime) -> str:
+    """The kernel with its config, and the times of several phases."""
+    config = "" if step.config == step.op else step.config
+    phases = "+".join(f"{time:.1f}" for time in step.phases) if len(step.phases) > 1 else ""
+    parts = f"{step.kernel} {config}".rstrip(), f"phases {phases}" if phases else ""
+    return "; ".join(filter(None, parts))
 
 
 def _rates(profile: Profile, gflops: float, gbytes: float) -> Row:
@@ -90,8 +103,8 @@ def _families(profile: Profile) -> list[str]:
             f"{100 * family.floor / time:.0f}%",
         )
 
-    head = ("kernel", "steps", "µs", "%", *_RATES[profile.tera])
-    return _aligned(head, [row(family) for family in profile.families])
+    head = [Column("kernel", left=True), *map(Column, ("steps", "µs", "%", *_RATES[profile.tera]))]
+    return fitted(head, [row(family) for family in profile.families], named="kernel")
 
 
 def _ending(profile: Profile) -> list[str]:
@@ -119,16 +132,3 @@ def _peer_ending(
     longest = sorted(left, key=lambda layer: -layer.microseconds)[:5]
     lines += [f"  {la.microseconds:.1f} µs {la.kind} {la.names[0]}" for la in longest]
     return list(map(printable, lines))
-
-
-def _aligned(head: Row, rows: Sequence[Row]) -> list[str]:
-    # Names come from files, which anyone may have written.
-    rows = [tuple(map(printable, row)) for row in rows]
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(width) if name in _TEXT else cell.rjust(width)
-            for name, cell, width in zip(head, row, widths, strict=True)
-        ).rstrip()
-        for row in [head, *rows]
-    ]

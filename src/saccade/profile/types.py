@@ -36,7 +36,7 @@ class StepTime:
     Attributes:
         name: Node.
         kernel: Kernel; of a host step what computes it, `reference` or `onnx.reference`.
-        config: Scalars of its first phase's config, as text; of a host step its operator.
+        config: Of its first phase, as text; of a host step its operator.
         microseconds: Sum of its phases.
         phases: Of each phase (a host step counts as one) the median from the first thread's start
             to the last thread's end.
@@ -45,6 +45,7 @@ class StepTime:
         flops, bytes: The operator's own count: what it needs at least.
         floor: Microseconds that the machine's arithmetic or memory would need for them.
         facts: Of the code of each phase; empty where the device tells none.
+        op: Operator, as plans call it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class StepTime:
     bytes: int
     floor: float
     facts: tuple[Facts, ...] = ()
+    op: str = ""
 
     @property
     def gflops(self) -> float:
@@ -273,6 +275,7 @@ def _step_time(
         work.bytes,
         least,
         facts,
+        step.op.title,
     )
 
 

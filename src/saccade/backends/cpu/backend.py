@@ -40,7 +40,7 @@ from saccade.backends.cpu.target import (
     described_target,
     host_target,
 )
-from saccade.errors import CacheWarning, OptionError, SaccadeError, printable
+from saccade.errors import OptionError, SaccadeError, printable
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
@@ -303,7 +303,7 @@ class CpuBackend:
         """A thread's work; what goes wrong is left to whoever comes to need it."""
         wait_for_run(after)
         told = []
-        with suppress(SaccadeError, CacheWarning, MemoryError, OSError):
+        with suppress(SaccadeError, MemoryError, OSError):
             for one in needs():
                 told.append(one)
                 self._pack_ahead(one.constants, graph, identity)

@@ -7,8 +7,10 @@ the cache and needs only `digest`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from saccade.errors import ModelError, PlanError
 from saccade.frontend.onnx.read import digest, seen
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ def load(
 
     Args:
         source: A path, the bytes of a file, an `onnx.ModelProto` or an `onnx_ir.Model`.
-        options: Whose `limits` hold, and which say whether ONNX's reference implementation may do
-            what nothing else can; every device gets the same graph.
+        options: Whose `limits` and `shapes` hold, and which say whether ONNX's reference
+            implementation may do what nothing else can; every device gets the same graph.
         mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
             to the caller that the file stays as it is.
         known: Of inputs by name: values, which are constants then and no inputs of the graph, or
@@ -46,11 +48,19 @@ def load(
         PlanError: If the import takes longer than `Limits.seconds`.
         UnsupportedModelError: If it uses what Saccade cannot run; lists all of it.
         NeedsValuesError: If it could be run with other inputs' values, or sizes, known.
+        InputError: If `shapes` do not fit it.
     """
     from saccade.frontend.onnx.check import check  # noqa: PLC0415 - see above
     from saccade.frontend.onnx.lower import lower  # noqa: PLC0415
     from saccade.frontend.onnx.normalise import array_reader, normalise  # noqa: PLC0415
     from saccade.frontend.onnx.read import read  # noqa: PLC0415
+    from saccade.frontend.onnx.specialise import (  # noqa: PLC0415
+        FixedByFileError,
+        Own,
+        declare,
+        opened,
+        resolve,
+    )
     from saccade.limits import Deadline, Limits  # noqa: PLC0415
 
     limits = Limits() if options is None else options.limits
@@ -63,4 +73,19 @@ def load(
     model = normalise(given.proto)
     deadline.check()
     allowed = options is not None and options.allow_reference
-    return lower(model, array_reader(references), limits, deadline, known, allow_reference=allowed)
+    own: Own = {}
+    import_ = partial(lower, model, array_reader(references), limits, deadline)
+    if options is not None and options.shapes:
+        axes, own = resolve(model, options.shapes)
+        free = opened(axes, own)
+        declare(model, free)
+        if free != axes:
+            # Among numbers nobody sees which of them was another one in the file.
+            try:
+                import_(None, own=own)
+            except FixedByFileError:
+                raise
+            except (ModelError, PlanError):  # numbers may do where symbols do not
+                pass
+            declare(model, axes)
+    return import_(known, allow_reference=allowed, own=own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from saccade.ir.reshape_maps import reshape
 from saccade.limits import Limits
 from saccade.opdefs import Concat, Move, Pointwise
 from saccade.opdefs.bounds import too_long, too_many
+from saccade.shapes import as_symbol
 
 if TYPE_CHECKING:
     import onnx
@@ -41,7 +41,6 @@ _FEW = 1 << 16
 """Rows that there is room for whatever the sizes of the inputs, if they never are more."""
 _MOST_FOUND = 64
 """Sizes that one tensor of them may have."""
-_LONGEST_SYMBOL = 100  # characters
 
 
 class Builder:
@@ -69,6 +68,7 @@ class Builder:
         measured: By a value and a place in it, the size that stands there.
         sizes: What holds those that were computed, int64 [1].
         computed: Symbols whose sizes follow from those of the inputs.
+        own: By symbol, the size that the file fixes and others may come for (`specialise`).
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -89,6 +89,7 @@ class Builder:
         self.measured: dict[tuple[Value, int], Dim] = {}
         self.sizes: dict[Dim, Value] = {}
         self.computed: list[ComputedSize] = []
+        self.own: dict[str, int] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self._casts: dict[Value, Value] = {}
@@ -105,10 +106,8 @@ class Builder:
 
     def symbol(self, label: str) -> Dim:
         """A new symbol, named after what the file calls it."""
-        name = re.sub(r"\W", "_", label[:_LONGEST_SYMBOL])
-        # A symbol's text must not begin like a number.
-        name = f"_{name}" if name[:1].isdigit() else name
-        first, number = name, 1
+        first = name = as_symbol(label)
+        number = 1
         while name in self.symbols:
             number += 1
             name = f"{first}_{number}"

@@ -10,10 +10,11 @@ from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
-from saccade.frontend.onnx.value_inputs import UNNAMED
 from saccade.ir import Dim, DType, Value
+from saccade.ir.dim import symbols_of
 from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Pointwise
+from saccade.shapes import ANY
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from saccade.frontend.onnx.builder import Builder
     from saccade.frontend.onnx.probes import Known
     from saccade.frontend.onnx.reference import ReferenceSteps
+    from saccade.frontend.onnx.specialise import Own
     from saccade.frontend.onnx.survey import Survey
 
 __all__ = ["Ends"]
@@ -36,16 +38,23 @@ class Ends:
         survey: What cannot be run.
         known: Of inputs by name: values, which become constants, or shapes.
         reference: Makes what no memory holds; None if nothing may.
+        own: Sizes of the file that others may come for.
     """
 
     def __init__(
-        self, build: Builder, survey: Survey, known: Known, reference: ReferenceSteps | None
+        self,
+        build: Builder,
+        survey: Survey,
+        known: Known,
+        reference: ReferenceSteps | None,
+        own: Own,
     ) -> None:
         self._build = build
         self._survey = survey
         self._known = known
         self._reference = reference
-        self._symbols: dict[str, Dim] = {}
+        self._own = own
+        self._symbols: dict[object, Dim] = {}
 
     def input(self, source: onnx_ir.Value) -> Value | None:
         """What an input becomes, a constant if its value is known; None if it is refused."""
@@ -73,11 +82,16 @@ class Ends:
         if isinstance(extent, int) and extent != UNKNOWN:
             return extent
         label = getattr(extent, "value", None)
-        given = f"{name}_dim_{axis}" if label in UNNAMED else str(label)
-        # Axes of one name are one symbol: shape rules then see that they are equal.
-        if given not in self._symbols:
-            self._symbols[given] = self._build.symbol(given)
-        return self._symbols[given]
+        unnamed = label in ANY
+        # Axes of one name are one symbol: shape rules then see that they are equal. One without a
+        # name is no other's, even if that is called as this one is here.
+        key = (name, axis) if unnamed else str(label)
+        if key not in self._symbols:
+            made = self._build.symbol(f"{name}_dim_{axis}" if unnamed else str(label))
+            self._symbols[key] = made
+            if (name, axis) in self._own:
+                self._build.own.update(dict.fromkeys(symbols_of(made), self._own[name, axis]))
+        return self._symbols[key]
 
     def output(self, source: onnx_ir.Value, result: Result) -> Value:
         """An output of the graph; a stand-in, so that all are looked at, if it is refused."""

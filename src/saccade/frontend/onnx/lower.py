@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -33,6 +34,8 @@ from saccade.limits import Deadline, Limits
 if TYPE_CHECKING:
     import onnx_ir
 
+    from saccade.frontend.onnx.specialise import Own
+
 __all__ = ["lower"]
 
 _TAKE_SEQUENCES = frozenset({"Identity", *SEQUENCES})
@@ -47,6 +50,7 @@ def lower(
     known: Mapping[str, Array | tuple[int, ...]] | None = None,
     *,
     allow_reference: bool = False,
+    own: Own = MappingProxyType({}),
 ) -> Graph:
     """The small IR of a checked and normalised model.
 
@@ -57,6 +61,7 @@ def lower(
         deadline: When to be done; `limits.seconds` from now if None.
         known: Of inputs by name: values, which become constants, or shapes.
         allow_reference: Whether ONNX's reference implementation may do what nothing else can.
+        own: Sizes of the file that the inputs, as they are declared now, may not have.
 
     Raises:
         ModelError: If the model contradicts itself, or a value exceeds its bound.
@@ -68,7 +73,8 @@ def lower(
     deadline = deadline or Deadline("importing the model", limits)
 
     def lowering(known: Known, *, reference: bool) -> _Lowering:
-        return _Lowering(model, array_of, Builder(limits), deadline, known, reference=reference)
+        build = Builder(limits)
+        return _Lowering(model, array_of, build, deadline, known, reference=reference, own=own)
 
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
         try:
@@ -92,8 +98,10 @@ class _Lowering(ControlFlow):
         known: Known,
         *,
         reference: bool,
+        own: Own,
     ) -> None:
         super().__init__(build)
+        self.own = own
         self.known = known
         self.model = model
         self.array_of = array_of
@@ -106,7 +114,7 @@ class _Lowering(ControlFlow):
         graph = self.model.graph
         # Older files list initializers as inputs, too: they are constants all the same.
         given = [v for v in graph.inputs if v.name not in graph.initializers]
-        ends = Ends(self.build, self.survey, self.known, self.reference)
+        ends = Ends(self.build, self.survey, self.known, self.reference, self.own)
         inputs = [(v, ends.input(v)) for v in given]
         self.found.update((v, value) for v, value in inputs if value is not None)
         self.lost.update(v for v, value in inputs if value is None)

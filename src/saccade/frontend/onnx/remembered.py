@@ -35,12 +35,12 @@ def noted(path: Path) -> bool:
 
 
 def remember(path: Path, digest: str) -> None:
-    """Note the digest of a file; a disk that cannot be written to is no reason to fail.
+    """Note the digest of a file; a disk that cannot be written to is no reason to fail or to warn.
 
     An empty digest is that of a file that is not all there is of its model.
     """
     settled = time.time_ns() - path.stat().st_ctime_ns >= _SETTLED_NS
-    _notes().write(_note(path), (digest if settled else "").encode("ascii"))
+    _notes().write(_note(path), (digest if settled else "").encode("ascii"), quiet=True)
 
 
 def _notes() -> CacheFolder:

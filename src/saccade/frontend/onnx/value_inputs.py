@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.held_types import spelled, type_of
 from saccade.frontend.onnx.survey import Survey
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS
+from saccade.shapes import ANY
 from saccade.signature import TensorInfo
 
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["UNNAMED", "declared", "value_inputs"]
-
-UNNAMED = (None, "", "?")
-"""What stands for an axis of any size; each such axis has its own."""
+__all__ = ["declared", "value_inputs"]
 
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -83,7 +80,7 @@ def declared(value: onnx_ir.Value, *, held: bool = False) -> TensorInfo | None:
     shape = list[int | str]()
     for axis, extent in enumerate(value.shape):
         size = extent if isinstance(extent, int) else extent.value
-        if size is None or size in UNNAMED or size == UNKNOWN:
+        if size is None or size in ANY:
             size = f"{name}_dim_{axis}"
         shape.append(size)
     return TensorInfo(name, dtype.value, tuple(shape))

@@ -185,6 +185,7 @@ _EIGHTS = (
 )  # fmt: skip
 """Channels in eights, side by side: what the tensor memory accelerator loads."""
 
+_WIDER = CaseStorage(channels_last=True, gap=8)
 _FAR = Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))
 _STRIDED = Conv2d((2, 2), (2, 1, 0, 3))
 _SPECIAL = (
@@ -193,6 +194,26 @@ _SPECIAL = (
     _case(_window("wide-kernel"), x=ROWS, name="stem"),
     _case(_plain("row-major", "$0"), x=ROWS, y=ROWS),
     _case(_square("few-filters", (2, 16, 6, 19), 3, 3, Conv2d(padding=_SAME)), x=GAPS, y=ROWS),
+    _case(
+        _square("few-planes", (2, 16, 11, 38), 3, 3, Conv2d(padding=_SAME, epilogue=_BIAS_RELU)),
+        _weights(1, 3, 1, 1),
+        x=_WIDER,
+        y=ROWS,
+    ),
+    _case(
+        _square(
+            "few-planes-added", (1, 32, 5, 35), 4, 3, Conv2d(padding=(0, 2, 1, 1), epilogue=_ADDED)
+        ),
+        _weights(1, 4, 1, 1),
+        Operand((1, 4, 4, 36), storage=ROWS),
+        x=LAST,
+        y=ROWS,
+    ),
+    _case(
+        _square("few-planes-5x5", (1, 12, 9, 11), 2, 5, Conv2d(padding=(2, 2, 2, 2))),
+        x=CaseStorage(strides=(1584, 1, 176, 16)),
+        y=ROWS,
+    ),
     _case(_square("few-filters-stride-2", (1, 8, 11, 12), 2, 5, _STRIDED), y=GAPS),
     _case(_square("taps-far-apart", (2, 17, 7, 5), 20, 3, _FAR), x=GAPS, y=GAPS),
     _case(_square("one-pixel-same", (3, 1, 1, 1), 1, 3, Conv2d(padding=_SAME))),

@@ -49,11 +49,20 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv2d.hopper_point", ("Conv2dPoint",), "conv2d.hopper_point", "CONV2D_HOPPER_POINT"
     ),
     CudaListed("conv2d.hopper_stem", ("Conv2d",), "conv2d.hopper_stem", "CONV2D_HOPPER_STEM"),
+    CudaListed("conv2d.stem_lanes", ("Conv2d",), "conv2d.stem_lanes", "CONV2D_STEM_LANES"),
     CudaListed("conv2d.hopper_sum", ("Conv2dSum",), "conv2d.hopper_sum", "CONV2D_HOPPER_SUM"),
     CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
     CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),
+    CudaListed(
+        "conv2d.few_channels_lanes", ("Conv2d",),
+        "conv2d.few_channels_lanes", "CONV2D_FEW_CHANNELS_LANES",
+    ),
     CudaListed("conv2d.row_taps", ("Conv2d",), "conv2d.row_taps", "CONV2D_ROW_TAPS"),
     CudaListed("conv2d.few_outputs", ("Conv2d",), "conv2d.few_outputs", "CONV2D_FEW_OUTPUTS"),
+    CudaListed(
+        "conv2d.few_outputs_lanes", ("Conv2d",),
+        "conv2d.few_outputs_lanes", "CONV2D_FEW_OUTPUTS_LANES",
+    ),
     CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     CudaListed(
         "conv2d.depthwise_rows", ("Conv2d",), "conv2d.depthwise_rows", "CONV2D_DEPTHWISE_ROWS"

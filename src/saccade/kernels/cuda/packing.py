@@ -7,6 +7,11 @@ from types import MappingProxyType
 
 from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
+from saccade.kernels.cuda.conv2d.pack_lanes import (
+    pack_lane_filters,
+    pack_lane_rows,
+    pack_lane_taps,
+)
 from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_filter_rows,
     pack_flat_taps,
@@ -23,6 +28,9 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "cuda.filter_rows": pack_filter_rows,
         "cuda.filters": pack_filters,
         "cuda.flat_taps": pack_flat_taps,
+        "cuda.lane_filters": pack_lane_filters,
+        "cuda.lane_rows": pack_lane_rows,
+        "cuda.lane_taps": pack_lane_taps,
         "cuda.matrix": pack_matrix,
         "cuda.row_taps": pack_row_taps,
         "cuda.taps": pack_taps,

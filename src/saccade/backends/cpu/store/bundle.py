@@ -187,6 +187,7 @@ class Bundles:
             try:
                 return {} if entry is None else map_weights(entry)
             except CacheError:
+                self.folder.tell_damaged(file)
                 self.folder.remove(file)
             except OSError:
                 pass
@@ -204,9 +205,12 @@ class Bundles:
                 limit but that of the cache. Files that hold nothing but what others hold go first.
         """
         size = size_of(placed)
-        if size > cache_bytes() or (most is not None and self.weights_bytes() + size > most):
-            return False
         name = _short(*(name for name, _, _ in placed)) + ".weights"
+        if size > cache_bytes():
+            self.folder.tell_too_large(name, size)
+            return False
+        if most is not None and self.weights_bytes() + size > most:
+            return False
         added = self.folder.add(name, lambda entry: write_weights(entry, placed, fill))
         if added and most is not None and self.weights_bytes() > most:  # others wrote meanwhile
             self.folder.remove(name)

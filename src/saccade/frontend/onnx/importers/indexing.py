@@ -12,6 +12,7 @@ from saccade.frontend.onnx.measured import sliced
 from saccade.frontend.onnx.moves import move, slice_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.specialise import refuse_sizes
 from saccade.frontend.onnx.symbolic import Symbolic, non_negative
 from saccade.ir import Array, Dim, DType, Value
 from saccade.ir.dim import add, ceildiv, minimum, sub
@@ -33,6 +34,8 @@ def import_slice(call: OnnxNode) -> Sequence[Operand]:
     for axis, start, end, step in _bounds(call, rank):
         if axis in ranges:
             raise call.broken(f"slices axis {axis} twice")
+        # To the end of what the file has, and nobody knows whether to the end of something else.
+        refuse_sizes(f"Slice {call.name!r} to {end}", [x.shape[axis]], [end], call.build.own)
         ranges[axis] = _range(call, x.shape[axis], start, end, step)
     if isinstance(x, Symbolic):
         return [Symbolic(x.dtype, _slice_contents(x, ranges))]

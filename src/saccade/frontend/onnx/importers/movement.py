@@ -18,6 +18,7 @@ from saccade.frontend.onnx.moves import (
 )
 from saccade.frontend.onnx.open_axes import close, concatenated, is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.specialise import refuse_reshape, refuse_sizes
 from saccade.ir import Dim, Value
 from saccade.ir.dim import add, floordiv, product
 from saccade.ir.pixel_maps import depth_to_space, space_to_depth
@@ -57,6 +58,10 @@ def import_reshape(call: OnnxNode) -> Sequence[Operand]:
         target = [x.shape[axis] if d == 0 else d for axis, d in enumerate(target)]
     if target.count(-1) > 1 or any(isinstance(d, int) and d < -1 for d in target):
         raise call.broken(f"target {spell(target)}")
+    # Without a -1 sizes that do not fit are found out by their product.
+    if -1 in target:
+        node = f"Reshape {call.name!r} to {spell(target)}"
+        refuse_reshape(node, x.shape, target, call.build.own)
     shape = infer_reshape(x.shape, target)
     # Sizes that must divide for the file to make sense are taken to; the plan checks them.
     if shape is None:
@@ -194,6 +199,9 @@ def _split_sizes(call: OnnxNode, size: Dim) -> list[int]:
     if given is not None:
         if len(given) != count or min(given) < 0 or (isinstance(size, int) and sum(given) != size):
             raise call.broken(f"splits {size} into {list(given)} for {count} outputs")
+        refuse_sizes(
+            f"Split {call.name!r} into {list(given)}", [size], [sum(given)], call.build.own
+        )
         return list(given)
     if not isinstance(size, int):
         raise Refusal("splits an axis of symbolic size evenly")

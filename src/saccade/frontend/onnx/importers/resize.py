@@ -15,6 +15,7 @@ from saccade.frontend.onnx.measured import measured
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.open_axes import is_open
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.specialise import refuse_sizes
 from saccade.ir import Dim, Value
 from saccade.ir.dim import floordiv, mul
 from saccade.opdefs import Resample, Resize
@@ -132,6 +133,7 @@ def _target(
         sizes = list(x.shape)
         for axis, size in zip(axes, wanted, strict=True):
             sizes[axis] = size
+        refuse_sizes(f"Resize {call.name!r} to {list(sizes)}", x.shape, sizes, call.build.own)
         return tuple(sizes), None
     if not _is_given(call, 2):
         raise call.broken("neither scales nor sizes")

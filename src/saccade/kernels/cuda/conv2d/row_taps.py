@@ -58,6 +58,7 @@ _TILES = ((128, 64, 4, 4), (64, 64, 4, 2), (32, 64, 4, 2), (128, 128, 8, 2), (64
 _MOST_COLUMNS = 256  # terms of a row of taps
 # Times over estimates; of large blocks, of which a multiprocessor holds one: stems on one H200.
 _MEASURED, _MEASURED_LARGE, _LARGE = 0.75, 1.1, 256 * 64
+_SHORT, _MEASURED_SHORT = 16, 1.4  # of rows of so few terms: stems of 3x3 taps on one H100
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     times = tile_times(call, tiles, products, n * p * q)
     for (micros, _), tile in zip(times, tiles, strict=True):
         measured = _MEASURED_LARGE if tile[0] * tile[1] >= _LARGE else _MEASURED
+        measured = max(measured, _MEASURED_SHORT if terms <= _SHORT else 0.0)
         timed.append((measured * (before + micros), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), tile[2])

@@ -1,0 +1,145 @@
+"""The figures that the README begins with, and those of its plot: a few rows for each machine.
+
+Rows are chosen here, not by their figures: wins and losses stand as they were recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import operators, report_gpu
+from benchmarks.cases import CASES, GPU_CASES, select
+from benchmarks.plot import Bar, Panel
+from benchmarks.record import Record, ResultFile, by_key, load_all
+from benchmarks.report_cpu import PEERS, TITLES, machine_name, number, when
+
+__all__ = ["panels", "render"]
+
+MODELS = ("resnet50", "mobilenet_v3_large", "deeplabv3_mobilenet", "resnet50 bf16")
+OPERATORS = (
+    ("roi_align", "2x256x200x304, 1000 boxes, NCHW, forward", "float32"),
+    ("nms", "4000 boxes", "float32"),
+    ("vector_norm", "300x250x250, dim -1, p = 2, forward", "float32"),
+)
+GPU_MODELS = ("resnet50 fp16 batch 1", "resnet50 fp16 batch 32", "vit_b_16 fp16 batch 32")
+GPU_OPERATORS = (
+    ("deform_conv2d", "6x512x19x34, 256 filters 3x3, masks, forward", "float16"),
+    ("nms", "4000 boxes", "float32"),
+    ("roi_pool", "2x256x200x304, 1000 boxes, NCHW, forward and backward", "float32"),
+)
+HEAD = ("| | Saccade | the better peer | over it |", "|---|---|---|---|")
+NAMES = {**TITLES, **report_gpu.PEERS}
+
+
+def render(folder: Path) -> str:
+    """A small table for each machine as Markdown: networks, the first answer, operators.
+
+    Raises:
+        RecordError: A record breaks its schema, or lacks one of the rows.
+    """
+    on_cpu, on_gpu = operators.documents(folder), operators.documents(folder, operators.GPU_FILE)
+    parts = []
+    for results in load_all(folder, "latency"):
+        name = machine_name(results.machine)
+        mine = [one for one in on_cpu if one.machine == results.machine]
+        starts = [s for s in load_all(folder, "startup") if s.machine == results.machine]
+        rows = [*_networks(results, MODELS), *(row for s in starts for row in _first_answer(s))]
+        rows += [row for one in mine for row in _operators(one, OPERATORS, 1.0, "ms")]
+        parts.append(_table(name, results, mine, rows))
+    for results in load_all(folder, "cuda"):
+        name = results.machine["gpu"]
+        mine = [one for one in on_gpu if one.gpu == name]
+        rows = [*_networks(results, GPU_MODELS)]
+        rows += [row for one in mine for row in _operators(one, GPU_OPERATORS, 1e3, "µs")]
+        parts.append(_table(name, results, mine, rows))
+    return "\n\n".join(parts)
+
+
+def _table(name: str, results: ResultFile, mine: list[operators.Document], rows: list[str]) -> str:
+    told = f"**{name}**: networks measured {when(results.records)}"
+    told += "".join(f", operators beside {operators.versions(one.rows)}" for one in mine)
+    return "\n".join((f"{told}.", "", *HEAD, *rows))
+
+
+def _networks(results: ResultFile, names: tuple[str, ...]) -> Iterator[str]:
+    records = by_key(results)
+    for case in select(", ".join(names), CASES + GPU_CASES):
+        record = records.get((case.name, "latency"))
+        if record is not None:
+            shape = "x".join(map(str, case.shape))
+            yield _row(f"{case.model} {shape}, {case.precision}", record)
+
+
+def _first_answer(results: ResultFile) -> Iterator[str]:
+    """From an empty cache, and from one that an earlier start filled."""
+    records = by_key(results)
+    for (case, measure), cold in records.items():
+        if measure == "cold":
+            warm = records[case, "warm"]
+            peers = [figure for figure in warm.figures if figure.engine in PEERS]
+            better = min(peers, key=lambda figure: figure.median)
+            beside = f"{NAMES[better.engine]} {number(better.median)} s"
+            for how, record in (("the first time", cold), ("later", warm)):
+                figure = record.figure("saccade")
+                assert figure is not None, "the suite does without nobody"
+                over = operators.ratio_text(better.median / figure.median)
+                label = f"first answer of a process, {case}, {how}"
+                yield f"| {label} | {number(figure.median)} s | {beside} | {over} |"
+
+
+def _row(label: str, record: Record) -> str:
+    ours = record.figure("saccade")
+    assert ours is not None, "every record of the suites has one"
+    better = min(_peers(record), key=lambda figure: figure.median)
+    times = f"{number(ours.median)} ms | {NAMES[better.engine]} {number(better.median)} ms"
+    return f"| {label} | {times} | {operators.ratio_text(better.median / ours.median)} |"
+
+
+def _peers(record: Record) -> list[Any]:
+    return [figure for figure in record.figures if figure.engine in NAMES.keys() - {"saccade"}]
+
+
+def _operators(
+    document: operators.Document, chosen: tuple[tuple[str, str, str], ...], scale: float, unit: str
+) -> Iterator[str]:
+    rows = {(row["operator"], row["case"], row["dtype"], row["peer"]): row for row in document.rows}
+    for (operator, case, dtype, peer), row in rows.items():
+        if (operator, case, dtype) in chosen and peer in operators.PEERS:
+            ours, theirs = (number(scale * row[key]) for key in ("ours_ms", "peer_ms"))
+            label = f"`{operator}`, {case}, {dtype}"
+            times = f"{ours} {unit} | {operators.PEERS[peer]} {theirs} {unit}"
+            yield f"| {label} | {times} | {operators.ratio_text(row['ratio'])} |"
+
+
+def panels(folder: Path) -> list[Panel]:
+    """For each machine how many times as fast as the better peer all networks run.
+
+    Raises:
+        RecordError: As of `render`.
+    """
+    found = []
+    for results in load_all(folder, "latency"):
+        records = [r for r in results.records if r.precision == "fp32"]
+        name = f"{machine_name(results.machine)}, fp32"
+        found.append(Panel(name, "the better of ONNX Runtime and OpenVINO", _bars(records)))
+    for results in load_all(folder, "cuda"):
+        rows = report_gpu.rows_of(results)
+        records = [latency for _, latency, _ in rows if latency.precision == "fp16"]
+        engines = [e for e in report_gpu.PEERS if any(r.figure(e) for r in records)]
+        peers = " and ".join(report_gpu.PEERS[engine] for engine in engines)
+        peers = f"the better of {peers}" if len(engines) > 1 else peers
+        found.append(Panel(f"{results.machine['gpu']}, fp16", peers, _bars(records)))
+    return found
+
+
+def _bars(records: list[Record]) -> tuple[Bar, ...]:
+    bars = []
+    for record in records:
+        ours, peers = record.figure("saccade"), _peers(record)
+        if ours is not None and peers:
+            batch = f", batch {record.shape[0]}" if record.shape[0] > 1 else ""
+            name = record.case.partition(" ")[0] + batch
+            bars.append(Bar(name, min(p.median for p in peers) / ours.median))
+    return tuple(bars)

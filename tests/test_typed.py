@@ -1,0 +1,83 @@
+"""What a type checker and `help` say of the public names."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pydoc
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import saccade
+
+SOURCE = Path(__file__).parents[1] / "src"
+SCRIPT = """
+import numpy as np
+import saccade
+
+x = np.zeros((1, 3, 8, 8), np.float32)
+model = saccade.compile("m.onnx", shapes={"x": (1, 3, "H", None)}, threads=2, cache=False)
+reveal_type(model)
+reveal_type(model(x))
+reveal_type(model.run({"x": x}))
+first, second = model(x)
+saccade.compile(b"", thread=1)
+saccade.compile(3)
+saccade.compile("m.onnx", threads="2")
+saccade.compile("m.onnx", shapes={"x": 1.5})
+"""
+SAID = {
+    7: 'Revealed type is "saccade.model.Model"',
+    8: 'Revealed type is "numpy.ndarray[Any, numpy.dtype[Any]] | Any"',
+    9: 'Revealed type is "dict[str, numpy.ndarray[Any, numpy.dtype[Any]] | Any]"',
+    11: 'Argument "thread" to "compile" has incompatible type "int"; expected "Never"',
+    12: 'Argument 1 to "compile" has incompatible type "int"',
+    13: 'Argument "threads" to "compile" has incompatible type "str"',
+    14: 'Dict entry 0 has incompatible type "str": "float"',
+}
+"""By line; every other one is right."""
+
+
+def test_mypy_knows_options_and_results(tmp_path):
+    (tmp_path / "user.py").write_text(SCRIPT)
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "user.py"],
+        cwd=tmp_path, env={**os.environ, "MYPYPATH": str(SOURCE)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = dict(re.findall(r"^user\.py:(\d+): \w+: (.*)$", found.stdout, re.MULTILINE))
+    assert sorted(map(int, said)) == sorted(SAID), found.stdout
+    for line, text in SAID.items():
+        # Older versions spell unions and builtins in other words.
+        told = said[str(line)].replace("builtins.", "")
+        assert told.startswith(text), told
+
+
+def test_every_option_is_a_keyword_of_compile():
+    """The nearest is named at run time: see test_options."""
+    keywords = inspect.signature(saccade.compile).parameters
+    options = {one.name for one in fields(saccade.Options) if one.init}
+    assert set(keywords) == options | {"source", "unknown"}
+    for name, parameter in keywords.items():
+        assert f"        {name}: " in inspect.getdoc(saccade.compile).replace(
+            "\n    ", "\n        "
+        )
+        assert parameter.annotation is not inspect.Parameter.empty
+
+
+def test_help_reads_well():
+    text = pydoc.plain(pydoc.render_doc(saccade.compile))
+    assert "shapes: 'ShapesArgument | None' = None" in text
+    assert "-> 'Model'" in text
+    whole = pydoc.plain(pydoc.render_doc(saccade))
+    for name in (
+        "saccade.compile(",
+        "class Model(",
+        "class TensorInfo(",
+        "class InferenceSession(",
+    ):
+        assert name in whole, name
+    assert max(map(len, inspect.getdoc(saccade).splitlines())) <= 100
