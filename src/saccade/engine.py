@@ -111,7 +111,8 @@ class Engine:
             timings=self._timings(),
             limits=self._options.limits,
             reuse=reuse,
-            decisions=self._decisions,
+            # What is only promised to be compiled must not settle what later sizes take.
+            decisions=self._decisions if available == self.backend.available else None,
         )
 
     def _plan(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> Plan:

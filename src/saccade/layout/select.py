@@ -81,8 +81,11 @@ class Selector:
         timings: Timings | None = None,
         decisions: Decisions | None = None,
     ) -> None:
-        self._earlier = Decisions() if decisions is None or timings is not None else decisions
+        shared = decisions is not None and timings is None
+        self._earlier = decisions if decisions is not None and shared else Decisions()
         self._earlier.trim()
+        # Before anything is compiled all code counts as there, as long as this plan takes.
+        self._settles = shared and not backend.idle
         self._backend = backend
         self._available = available
         self._timings = timings
@@ -174,7 +177,7 @@ class Selector:
             return first.launches
         launches = self._with_code(chosen.kernel, first)
         if launches is not None:
-            if not self._backend.idle:  # else all code counts as there
+            if self._settles:
                 self._earlier.launches[call] = launches
             return launches
         # Variants of equal code lack it alike; None is equal to nothing.
