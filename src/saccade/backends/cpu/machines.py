@@ -36,6 +36,7 @@ class Description:
         fma: Vectors of fused multiply-adds per cycle, by instruction set.
         pairs: Operations of products of bfloat16 in the time of one of float32.
         bandwidth: Bytes per microsecond from and to memory, two cores together.
+        l2_bandwidth: Bytes per microsecond from the L2 cache to one core, beside products.
         cache_bandwidth: Bytes per microsecond from and to the last-level cache, one core.
         step: Microseconds of a phase that does nothing: 0.7 for arguments, claims and cold code,
             the rest for the barrier.
@@ -56,6 +57,7 @@ class Description:
     fma: Mapping[str, int]
     pairs: float
     bandwidth: float
+    l2_bandwidth: float
     cache_bandwidth: float
     step: float
 
@@ -69,20 +71,20 @@ _ALL = (
     Description(
         "zen4", "avx512", "AuthenticAMD", frozenset((25, model) for model in range(16, 192)),
         _LINUX, "znver4", True, 32 << 10, 1 << 20, 32 << 20, 2,
-        3.7e3, MappingProxyType({"avx512": 1, "avx2": 2}), 2.0, 32e3, 92e3, 0.8,
+        3.7e3, MappingProxyType({"avx512": 1, "avx2": 2}), 2.0, 32e3, 240e3, 92e3, 0.8,
     ),
     # The same with 64 cores, whose memory has twelve channels: not measured.
     Description(
         "zen4-64", "avx512", "AuthenticAMD", frozenset(),
         _LINUX, "znver4", True, 32 << 10, 1 << 20, 256 << 20, 64,
-        3.7e3, MappingProxyType({"avx512": 1, "avx2": 2}), 2.0, 60e3, 92e3, 0.8,
+        3.7e3, MappingProxyType({"avx512": 1, "avx2": 2}), 2.0, 60e3, 240e3, 92e3, 0.8,
     ),
-    # Two cores of an EPYC 9005: 280 GFLOP/s a core, 47 GB/s, 130 GB/s for both from the last-level
+    # Two cores of an EPYC 9005: 280 GFLOP/s a core, 47 GB/s, 110 GB/s a core from the last-level
     # cache.
     Description(
         "zen5", "avx512", "AuthenticAMD", frozenset((26, model) for model in range(256)),
         _LINUX, "znver5", True, 48 << 10, 1 << 20, 32 << 20, 2,
-        4.4e3, _TWO, 2.0, 47e3, 65e3, 0.8,
+        4.4e3, _TWO, 2.0, 47e3, 130e3, 110e3, 0.8,
     ),
     # Two cores of a Xeon (Emerald Rapids): 177 GFLOP/s a core, in bfloat16 no more, 31 GB/s;
     # 28 GB/s a core from the last-level cache of its successor.
@@ -90,19 +92,19 @@ _ALL = (
         "sapphire-rapids", "avx512", "GenuineIntel",
         frozenset((6, model) for model in (143, 167, 173, 174, 207)),
         _LINUX, "sapphirerapids", True, 48 << 10, 2 << 20, 260 << 20, 2,
-        2.8e3, _TWO, 1.0, 31e3, 28e3, 0.9,
+        2.8e3, _TWO, 1.0, 31e3, 84e3, 28e3, 0.9,
     ),
     # A desktop without AVX-512: not measured.
     Description(
         "desktop-avx2", "avx2", "GenuineIntel", frozenset(),
         _LINUX, "x86-64-v3", False, 32 << 10, 1 << 20, 16 << 20, 8,
-        3.7e3, _TWO, 1.0, 32e3, 60e3, 0.9,
+        3.7e3, _TWO, 1.0, 32e3, 110e3, 60e3, 0.9,
     ),
     # A common 64-bit Arm server: not measured.
     Description(
         "neoverse-n1", "neon", "ARM", frozenset(),
         "aarch64-unknown-linux-gnu", "neoverse-n1", False, 64 << 10, 1 << 20, 32 << 20, 4,
-        3.0e3, _TWO, 1.0, 32e3, 60e3, 0.9,
+        3.0e3, _TWO, 1.0, 32e3, 110e3, 60e3, 0.9,
     ),
 )
 # fmt: on

@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target
 from saccade.kernels.machine import Machine
 
-__all__ = ["CYCLES", "beyond_caches", "machine"]
+__all__ = ["Ports", "beyond_caches", "clock", "machine", "ports"]
 
-CYCLES = 3.7e3
-"""Per microsecond: a Zen 4 core's nominal clock.
 
-Costs that kernels count in cycles were measured there, so they are divided by this on every
-machine; what others do faster or slower is in `machine`.
-"""
+class Ports(NamedTuple):
+    """What a core does in a cycle, and how fast bytes come to it.
+
+    Attributes:
+        products: Multiply-adds of the widest vectors a cycle.
+        halves: Whether one of half their width takes half the time.
+        hungry: Whether they are more than 16 of float32, so that less of what is read hides.
+        fed, near, far: Bytes per cycle from the L2 cache, from the last-level cache and from
+            memory, beside products.
+    """
+
+    products: int
+    halves: bool
+    hungry: bool
+    fed: int
+    near: int
+    far: int
+
+
+_LANES = 16  # of float32 that a Zen 4 core multiplies and adds in a cycle
+# Of what a core reads if it does nothing else (an estimate, on Zen 4).
+_BESIDE_CACHE, _BESIDE_MEMORY = 0.65, 0.7
+
+
+@lru_cache(maxsize=64)
+def ports(target: Target) -> Ports:
+    """Those of the described machine that a target names."""
+    known = description(target.machine)
+    products = known.fma.get(target.isa, 1)
+    return Ports(
+        products,
+        target.splits_vectors and known.fma["avx2"] > products,
+        products * target.lanes > _LANES,
+        round(known.l2_bandwidth / known.clock),
+        round(_BESIDE_CACHE * known.cache_bandwidth / known.clock),
+        round(_BESIDE_MEMORY * known.bandwidth / known.clock),
+    )
+
+
+def clock(target: Target) -> float:
+    """Cycles per microsecond: what costs that are counted in cycles are divided by."""
+    return description(target.machine).clock
 
 
 @lru_cache(maxsize=64)

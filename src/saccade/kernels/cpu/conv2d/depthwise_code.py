@@ -13,7 +13,7 @@ from saccade.ir import Expr
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
 from saccade.kernels.cpu.conv2d.row_bands import WindowSizes
 from saccade.kernels.cpu.conv2d.row_groups import Group, RowGroups, any_cut, cut_row
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -79,16 +79,16 @@ def row_micros(
 ) -> float:
     """Estimated microseconds of one row of one vector, `taps` being [rows, columns] of a window."""
     fmas = columns * taps[1] * target.lanes * 2 / machine(target).flops
-    loads = cut.count * taps[1] * 1.5 / CYCLES
-    found = taps[0] * (fmas + loads) + columns * (2 + expr_flops(epilogue)) / CYCLES
-    return found + testing_micros(cut, taps)
+    loads = cut.count * taps[1] * 1.5 / clock(target)
+    found = taps[0] * (fmas + loads) + columns * (2 + expr_flops(epilogue)) / clock(target)
+    return found + testing_micros(cut, taps, target)
 
 
-def testing_micros(cut: RowGroups, taps: tuple[int, ...]) -> float:
+def testing_micros(cut: RowGroups, taps: tuple[int, ...], target: Target) -> float:
     """What of it is spent on finding out which columns there are: both ends of a row do."""
     if not cut.any_width:
         return 0.0
-    return min(cut.count, 2) * taps[0] * _TEST * (cut.body + taps[1]) / CYCLES
+    return min(cut.count, 2) * taps[0] * _TEST * (cut.body + taps[1]) / clock(target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from saccade.backends.cpu.target import Target
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
@@ -37,7 +38,7 @@ from saccade.kernels.cpu.conv2d.direct_regions import (
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step
 from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.cpu.conv2d.register_tiles import Borders, Piece, RegisterTile, ranked_tiles
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine, ports
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["EFFICIENCY", "SlidingWindows", "beside"]
@@ -46,16 +47,17 @@ _MOST_REGIONS = 64  # of pixels that need the same taps; with more, zeros are re
 EFFICIENCY = 0.97
 """Share of the peak that full tiles reach: ResNet-50's 1x1 layers 95 to 100% (two Zen 4 cores)."""
 # Share of the shorter of products and weights that adds to the longer: as was calibrated for
-# Winograd on two Zen 4 cores.
-_OVERLAP = 0.15
+# Winograd on two Zen 4 cores; of hungry ones by layers of 7x7 and 14x14 on two of Zen 5, where the
+# products of a panel's first tile last half as long, and so hide half as much.
+_OVERLAP = {False: 0.15, True: 0.5}
 # Multiply-adds of a tile beside which its lines may be asked for. Fewer do not cover the requests:
 # 16 to 16 channels over 260x260 took 190 µs for 142 (Zen 4, bfloat16).
 _COVERED = 512
 
 
-def beside(busy: float, stream: float) -> float:
+def beside(busy: float, stream: float, target: Target) -> float:
     """Microseconds of products and of reading the weights, most of them at the same time."""
-    return max(busy, stream) + _OVERLAP * min(busy, stream)
+    return max(busy, stream) + _OVERLAP[ports(target).hungry] * min(busy, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,8 @@ class SlidingWindows:
         tiles = self.tiles(call, spec)
         micros, config_of = self._micros(call, tiles), self._config_of(call, spec)
         for schedule in schedules(tiles, lambda tile: self._cuts(call, spec, tile)):
-            time, tile = traffic + beside(micros * schedule.slowdown, stream), schedule.tile
+            time = traffic + beside(micros * schedule.slowdown, stream, call.target)
+            tile = schedule.tile
             code = (tile.vectors, tile.rows, tile.half, tile.border)
             one = _Alone(self, call, spec, schedule, config_of)
             yield Variant(time, one.launches, None, code, one.configs)
@@ -243,7 +246,7 @@ class SlidingWindows:
         return self._micros(call, self.tiles(call, spec))
 
     def _micros(self, call: CpuCall, tiles: Sequence[RegisterTile]) -> float:
-        return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
+        return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * clock(call.target))
 
     def _config_of(
         self, call: CpuCall, spec: EpilogueSpec

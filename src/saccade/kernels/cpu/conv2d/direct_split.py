@@ -21,7 +21,7 @@ from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine
 
 __all__ = ["Split", "with_splits"]
 
@@ -71,7 +71,7 @@ class Split:
         """Estimated microseconds, without the traffic of operands and results."""
         sums, speed = self.sums(window, spec), machine(call.target)
         handed = 2 * sums.out.nbytes / (speed.cache_bandwidth * call.threads)
-        busy = _vectors(spec, window) * self._cycles() / CYCLES
+        busy = _vectors(spec, window) * self._cycles() / clock(call.target)
         adding = speed.step + busy / min(call.threads, max(1, self._chunks(spec, window)))
         return self.window(window, spec).cost(call, sums) + handed + adding
 
@@ -178,5 +178,5 @@ def _apart(
     call: CpuCall, spec: EpilogueSpec, window: SlidingWindows, traffic: float, stream: float
 ) -> Iterator[Variant]:
     for split in _ranked(replace(call, threads=NOMINAL_THREADS), spec, window):
-        time = traffic + beside(split.cost(call, spec, window), stream)
+        time = traffic + beside(split.cost(call, spec, window), stream, call.target)
         yield Variant(time, partial(split.launches, call, spec, window), split)

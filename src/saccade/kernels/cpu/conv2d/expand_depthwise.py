@@ -114,7 +114,7 @@ def _variants(call: CpuCall) -> Iterator[Variant]:
     yield variants[0]
     micros, band = timed[0]
     free = _any_groups(call)
-    tests = n * rows * outer.vectors * testing_micros(free, call.inputs[2].shape[2:])
+    tests = n * rows * outer.vectors * testing_micros(free, call.inputs[2].shape[2:], call.target)
     any_width = partial(_launch, call, sums, band, free)
     variants.append(Variant(micros + tests / call.threads, any_width))
     yield from sorted(variants[1:], key=lambda variant: variant.micros)

@@ -30,7 +30,7 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.microkernel import add, add_pairs, anchored, steps_of, zero_sums
 from saccade.kernels.cpu.conv2d.row_bands import Band, RowBands, band_integers
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -283,7 +283,7 @@ def _tiles(call: CpuCall, spec: EpilogueSpec) -> list[_TileChoice]:
     x, w = call.inputs[:2]
     images, _, rows, columns = spec.shape
     speed, products = machine(call.target), _steps(call)
-    rate = speed.flops / (2 * call.target.lanes * CYCLES)  # multiply-adds per cycle
+    rate = speed.flops / (2 * call.target.lanes * clock(call.target))  # multiply-adds per cycle
     traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
     found = []
     for pixels, nv in _shapes(spec.vectors, call.target):
@@ -299,7 +299,7 @@ def _tiles(call: CpuCall, spec: EpilogueSpec) -> list[_TileChoice]:
         cycles *= blocks * (1 + 0.03 * (blocks - 1)) * (1.06 if crowd else 1.0)
         copied = w.shape[1] * _lines(call, band) / band * _pitch(call, spec, pixels)
         cycles += 3.0 * copied / call.target.lanes
-        micros = images * rows * cycles / CYCLES / call.threads
+        micros = images * rows * cycles / clock(call.target) / call.threads
         found.append(_TileChoice(pixels, nv, band, speed.step + micros + traffic))
     return sorted(found, key=lambda tile: tile.micros)
 

@@ -25,7 +25,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_
 from saccade.kernels.cpu.conv2d.few_outputs_sums import transpose_sums
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -335,14 +335,14 @@ def _cost(call: CpuCall) -> float:
     groups = -(-filters // config.group)
     fmas = w.shape[2] * w.shape[3] * -(-steps_of(w.shape[1], config.pairs) // config.lanes)
     fmas *= config.group * config.pixels
-    cycles = 1.15 * fmas * 2 * config.lanes / speed.flops * CYCLES
+    cycles = 1.15 * fmas * 2 * config.lanes / speed.flops * clock(call.target)
     cycles += config.group * (3 * config.pixels + 8 + 2 * expr_flops(call.op.epilogue))
     if config.along[-1] != "unit":
         cycles += 2 * config.group * config.pixels
     blocks = n * rows * -(-columns // config.pixels) * groups
     moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
-    return speed.step + max(blocks * cycles / CYCLES / call.threads, moved / bandwidth)
+    return speed.step + max(blocks * cycles / clock(call.target) / call.threads, moved / bandwidth)
 
 
 CONV2D_FEW_OUTPUTS = CpuKernel(

@@ -29,7 +29,7 @@ from saccade.kernels.cpu.conv2d.lattice_forms import LONG, frequency_rows, lengt
 from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS, points_of
 from saccade.kernels.cpu.conv2d.winograd import refuse_transforms
 from saccade.kernels.cpu.conv2d.winograd_gemm import even_heights, panel_vectors, phased_heights
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_LATTICE", "launch_as"]
@@ -138,7 +138,7 @@ def _micros(call: CpuCall, p: _Problem) -> float:
     images, channels, height, width = call.inputs[0].shape
     vectors = -(-channels // p.lanes)
     pixel = vectors * _INPUT_CYCLES + p.vectors * _OUTPUT_CYCLES
-    busy = flops / speed.flops + images * height * width * pixel / CYCLES
+    busy = flops / speed.flops + images * height * width * pixel / clock(call.target)
     stream = 4.0 * p.weights / speed.bandwidth
     shorter, longer = sorted((busy / call.threads, stream))
     shared = 4.0 * p.squares * (p.v_step + p.m_step * p.panels)

@@ -10,6 +10,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from saccade.backends.cpu.target import Target
+from saccade.kernels.cpu.machine import ports
 
 __all__ = ["Borders", "Piece", "Ranked", "RegisterTile", "ranked_tiles", "tiles"]
 
@@ -42,9 +43,10 @@ _FAR_ROWS, _FAR_SUMS = 0.8, 0.2
 _FMA_LATENCY = 4  # cycles until a sum may be added to again (Zen 4)
 _WAYS = 8  # of a set of the L1 cache (Zen 4)
 _EVEN = 8  # tiles a thread from which on they are taken to be shared evenly (by eye)
-# Bytes per cycle that one core reads from the last-level cache, from memory, beside products (an
-# estimate: a Zen 4 core that only reads has 23 and 8.5).
-_STREAM = (16, 6)
+# Cycles of a row's broadcast, as an operand or by itself. Tiles of one vector, which have one for
+# each multiply-add, take 1.4 times as long as those of two (Zen 5; by itself: a guess).
+_BROADCAST, _BROADCAST_APART = 0.75, 0.25
+_FEEDING = 0.1  # share of its products that a step's weights take longer (an estimate)
 _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the L1 cache
 
 
@@ -180,11 +182,11 @@ def ranked_tiles(
         halves: Whether half vectors can be used.
     """
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
-    team = _Team(channels, target.l2 // 2, groups, threads)
+    team, core = _Team(channels, target.l2 // 2, groups, threads), ports(target)
     times: list[float] = []
     for _, pieces in borders:
         weights = max((piece.depth for piece in pieces), default=0.0) * 4  # bytes of a channel
-        stream = _STREAM[weights * channels > target.l3]
+        stream = core.far if weights * channels > target.l3 else core.near
         costs = _costs(target, sets, unit, halves, stream)
         if len(pieces) == 1:
             times += _times_of_one(costs, pieces[0], weights, team)
@@ -269,16 +271,19 @@ def _costs(target: Target, sets: int, unit: bool, halves: bool, stream: int) -> 
         halves: Whether half vectors can be used.
         stream: Bytes per cycle of weights from afar.
     """
-    rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
+    broadcast = _BROADCAST if target.embedded_broadcasts else _BROADCAST_APART
+    rate, halved, _, fed, *_ = ports(target)  # multiply-adds, and vector loads, per cycle; bytes
     limit = target.registers - 4
     found, numbers = [], []
     for rank, (nv, mr, half) in enumerate(tiles(target, halves=halves)):
         # Rows that step on their own need registers for their steps too.
         if unit or (mr <= 12 and nv * (mr + 1) <= limit):
             width = _width(nv, half, target.lanes)
-            products = mr * width / target.lanes / rate
-            close = max(products, (mr / 2 + nv) / rate, _FMA_LATENCY)
-            afar = max(close, width * 4 / stream + 0.1 * products)
+            products = mr * (nv - half / 2 if halved else nv) / rate
+            least = max(products, mr * broadcast + nv / rate, _FMA_LATENCY)
+            close, afar = (
+                max(least, width * 4 / rate_of + _FEEDING * products) for rate_of in (fed, stream)
+            )
             crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
             slower = 1 + 0.1 * crowd + 0.001 * rank
             spilled = _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)

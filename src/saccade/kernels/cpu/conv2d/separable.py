@@ -33,7 +33,7 @@ from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranke
 from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine
 
 __all__ = ["CONV2D_SEPARABLE"]
 
@@ -176,7 +176,7 @@ def _timed(call: CpuCall, cut: RowGroups) -> Iterator[_SeparableSchedule]:
         unit=True, target=call.target, threads=1, halves=outer.kind == "plain",
     )[:_TILES]  # fmt: skip
     costs = [  # microseconds of the pixels of one tile, all of their channels
-        (tile, tile.cycles / (EFFICIENCY * CYCLES) / max(1, -(-pixels // tile.rows)))
+        (tile, tile.cycles / (EFFICIENCY * clock(call.target)) / max(1, -(-pixels // tile.rows)))
         for tile in tiles
     ]
     for share in _shares(call):
@@ -187,7 +187,9 @@ def _timed(call: CpuCall, cut: RowGroups) -> Iterator[_SeparableSchedule]:
         others = speed.step + max(windows, reading) + writing
         for tile, cost in costs:
             products = turns * -(-share // tile.rows) * cost
-            yield _SeparableSchedule(others + beside(products, stream), share, tile, cut)
+            yield _SeparableSchedule(
+                others + beside(products, stream, call.target), share, tile, cut
+            )
 
 
 def _configs(call: CpuCall, tile: RegisterTile, cut: RowGroups) -> tuple[SeparableConfig]:

@@ -29,7 +29,7 @@ from saccade.kernels.cpu.conv2d.winograd_points import (
     whole_tile,
 )
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
-from saccade.kernels.cpu.machine import CYCLES, machine
+from saccade.kernels.cpu.machine import clock, machine, ports
 from saccade.kernels.machine import Machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "ranked"]
@@ -41,9 +41,8 @@ SET_STEP = 16
 _SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
 # Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these
 # cycles for one vector of one whole patch, most of it waiting for V and M in L2 (in L1 they would
-# take half). Weights stream at these bytes per microsecond and core: from memory, from memory when
-# every core reads all of them and they do not stay in the last-level cache, or again from there.
-_GEMM_EFFICIENCY = 0.93
+# take half).
+_GEMM_EFFICIENCY = {False: 0.93, True: 0.85}
 _INPUT_CYCLES = {
     **{(1, 6): 620.0, (1, 4): 270.0, (1, 2): 90.0},
     **{(2, 7): 2100.0, (2, 5): 1100.0, (2, 3): 380.0},
@@ -52,11 +51,20 @@ _OUTPUT_CYCLES = {
     **{(1, 6): 520.0, (1, 4): 213.0, (1, 2): 71.0},
     **{(2, 7): 1700.0, (2, 5): 900.0, (2, 3): 300.0},
 }
-_COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 37e3
+# Bytes per microsecond at which weights stream to one core: from memory, from memory when every
+# core reads all of them and they do not stay in the last-level cache (Zen 4; a Zen 5 core waits
+# as long, though its memory is faster). Again from that cache: a share of its rate.
+_COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 0.402
+# Bytes per microsecond through shared buffers of less than an eighth of the last-level cache, most
+# of which the cores take from each other; of a third, as a share of the cache's rate; of more, of
+# the memory's (Zen 4: 40 and 22 GB/s).
+_SMALL, _MIDDLE, _LARGE = 120e3, 0.435, 0.6875
 _FED = 12  # rows that keep a core busy for as long as the next weights take to come from memory
 # Share of the shorter of arithmetic and streaming that adds to the longer: calibrated inside
-# running programs on two Zen 4 cores, to 15%.
+# running programs on two Zen 4 cores, to 15%. Of hungry cores for blocks of tiles, which do not
+# ask for their weights ahead (Zen 5).
 _OVERLAP = 0.2
+_OVERLAP_FUSED = {False: 0.2, True: 0.3}
 _AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond (Zen 4)
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
 _ROUNDED_OFF = 1 - 1e-9  # of a bound that is added up in another order than what it bounds
@@ -194,7 +202,7 @@ def _products(form: _Form, nv: int, blocks: int, *, phased: bool) -> float:
         whole = max(1, round(rows / blocks))
         total += many * rows * _taken(whole, most, fresh) / whole
     flops = 2.0 * total * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
-    return flops / (_GEMM_EFFICIENCY * form.speed.flops)
+    return flops / (_GEMM_EFFICIENCY[ports(p.target).hungry] * form.speed.flops)
 
 
 @lru_cache(maxsize=1024)
@@ -210,11 +218,11 @@ def _transforms(p: Problem, m: int, tiles: int) -> float:
     vectors = -(-p.channels // p.target.lanes)
     border = 2.5 if p.channels < p.target.lanes else 1.0
     cycles = vectors * border * _INPUT_CYCLES[p.stride, m] + p.vectors * _OUTPUT_CYCLES[p.stride, m]
-    return tiles * cycles / CYCLES
+    return tiles * cycles / clock(p.target)
 
 
-def _overlapped(a: float, b: float) -> float:
-    return max(a, b) + _OVERLAP * min(a, b)
+def _overlapped(a: float, b: float, share: float) -> float:
+    return max(a, b) + share * min(a, b)
 
 
 def _images(p: Problem, speed: Machine) -> float:
@@ -222,7 +230,8 @@ def _images(p: Problem, speed: Machine) -> float:
     filters = p.vectors * p.target.lanes
     pixel = p.sizes[0] * p.channels * p.stride**2 + p.sizes[1] * 2 * filters
     moved = float(p.images * p.rows * p.columns * pixel)
-    return moved / (speed.bandwidth if moved > p.target.l3 else 2 * _WARM * p.threads)
+    near = 2 * _WARM * speed.cache_bandwidth * p.threads
+    return moved / (speed.bandwidth if moved > p.target.l3 else near)
 
 
 def _fused(form: _Form) -> Iterator[Schedule]:
@@ -245,14 +254,17 @@ def _fused_micros(form: _Form, nv: int, row: int, blocks: int) -> float:
     rounds = -(-blocks // p.threads)
     weights = form.weights(nv)
     stays = weights < p.target.l3 / 2
+    speed = form.speed
+    warm = _WARM * speed.cache_bandwidth
     stream = weights / (_COLD_SHARED if stays else _COLD_LARGE)
-    stream += (rounds - 1) * weights / (_WARM if stays else _COLD_LARGE)
+    stream += (rounds - 1) * weights / (warm if stays else _COLD_LARGE)
     # V that does not stay in L2 is fetched again for every panel.
     held = row * -(-max(1, form.tiles) // blocks)
     spilled = held if held > p.target.l2 // 2 else 0
     busy = (form.transforms + _products(form, nv, blocks, phased=False)) * rounds / blocks
-    micros = form.speed.step + _overlapped(busy, stream) + form.traffic
-    return micros + rounds * 0.5 * -(-p.vectors // nv) * spilled / _WARM
+    share = _OVERLAP_FUSED[ports(p.target).hungry]
+    micros = speed.step + _overlapped(busy, stream, share) + form.traffic
+    return micros + rounds * 0.5 * -(-p.vectors // nv) * spilled / warm
 
 
 def _phased(form: _Form, nv: int) -> Schedule:
@@ -262,17 +274,19 @@ def _phased(form: _Form, nv: int) -> Schedule:
     parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
     shared = 4.0 * form.frequencies**2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
-    handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
+    handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target, form.speed)
     busy = (form.transforms + _products(form, nv, 1, phased=True)) / p.threads
     stream = form.weights(nv) / (_COLD * p.threads)
-    micros = 3 * form.speed.step + _overlapped(busy, stream) + handed + form.traffic
+    micros = 3 * form.speed.step + _overlapped(busy, stream, _OVERLAP) + handed + form.traffic
     blocks = min(tiles, 16 * p.threads)
     return Schedule(form.m, form.edges, True, nv, blocks, parts, _AHEAD, p.stride, micros)
 
 
-def _between(shared: float, target: Target) -> float:
+def _between(shared: float, target: Target, speed: Machine) -> float:
     """Bytes per microsecond through shared buffers of so many bytes."""
-    return 120e3 if shared < target.l3 / 8 else 40e3 if shared < target.l3 / 3 else 22e3
+    if shared >= target.l3 / 3:
+        return _LARGE * speed.bandwidth
+    return _SMALL if shared < target.l3 / 8 else _MIDDLE * speed.cache_bandwidth
 
 
 def _least_micros(p: Problem, m: int, edges: tuple[int, int], speed: Machine) -> float:
@@ -283,7 +297,9 @@ def _least_micros(p: Problem, m: int, edges: tuple[int, int], speed: Machine) ->
     right, full, bottom, corner = counts
     rows = whole * (whole * full + along * right + down * bottom) + down * along * corner
     products = 2.0 * rows * p.channels * p.vectors * p.target.lanes
-    busy = _transforms(p, m, sum(counts)) + products / (_GEMM_EFFICIENCY * speed.flops)
+    busy = _transforms(p, m, sum(counts)) + products / (
+        _GEMM_EFFICIENCY[ports(p.target).hungry] * speed.flops
+    )
     return speed.step + busy / p.threads + _images(p, speed)
 
 
