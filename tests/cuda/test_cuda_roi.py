@@ -91,7 +91,7 @@ from dataclasses import replace
 from saccade.backends.cuda.codegen.compile import compile_entry
 from saccade.kernels.cuda.roi.ps import PS_ROI, CudaPsRoiConfig
 config = CudaPsRoiConfig(
-    ("fp32", "fp32", "fp32"), (2, 2), 0.3, 1, True, False, False, False, True, 32
+    ("fp32", "fp32", "fp32"), (2, 2), 0.3, 1, True, False, False, False, True, (32, 1, 1)
 )
 entry = PS_ROI.entry(config)
 exact, fused = (compile_entry(replace(entry, contract=c), 90, ()) for c in (False, True))

@@ -10,7 +10,7 @@ from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import Cubins
 from saccade.errors import ModelError, OperandError, OptionError
 from saccade.ops import _cuda_library, ahead, patch
-from saccade.ops._channels_last import channels_last, planar_again
+from saccade.ops._channels_last import channels_last, planar, planar_again
 
 
 @pytest.fixture
@@ -63,6 +63,26 @@ def test_images_are_copied_where_they_are_read_often(asked, tmp_path):
     assert [key.kernel for key in keys] == ["movement.copy"] * 2
     host = torch.empty(2, 64, 50, 60)
     assert channels_last(host, boxes, 1 << 40) is host
+
+
+def test_images_are_taken_apart_where_bins_read_more_than_copying(asked, tmp_path):
+    keys, _ = asked
+    boxes = torch.empty(100, 5, device="meta")
+    plain = torch.empty(2, 64, 50, 60, device="meta")
+    many = plain.contiguous(memory_format=torch.channels_last)
+    few = torch.empty(2, 8, 20, 30, device="meta").to(memory_format=torch.channels_last)
+    nbytes = 2 * 4 * 2 * 50 * 60 // 100
+    with ops.compile_ahead(tmp_path / "f", "h200"):
+        assert planar(many, boxes, nbytes - 1) is many
+        assert planar(few, boxes, 1 << 40) is few
+        assert planar(plain, boxes, 1 << 40) is plain
+        assert planar(many, boxes[0], 1 << 40) is many
+        assert keys == []
+        assert planar(many, boxes, nbytes).stride() == plain.stride()
+        places = torch.ops.saccade.roi_pool(plain, boxes, 0.5, 3, 3)[1]
+        assert places.is_contiguous(memory_format=torch.channels_last)
+    host = torch.empty(2, 64, 50, 60).to(memory_format=torch.channels_last)
+    assert planar(host, boxes, 1 << 40) is host
 
 
 def test_nothing_is_compiled_for_tensors_of_the_host(asked, tmp_path):

@@ -152,9 +152,20 @@ def test_gradients_of_planes_by_pixels(gpu, operator, monkeypatch):
     assert ORDER.by_pixels(torch.empty(7, 32, 3, 3, device="meta"), 144)
     assert not ORDER.by_pixels(torch.empty(7, 31, 3, 3, device="meta"), 144)
     assert not ORDER.by_pixels(torch.empty(7, 32, 3, 3), 144)
+    copies = counted_copies(monkeypatch)
     for ours, same in zip(gpu(step, x), planes, strict=True):
         assert ours.stride() == same.stride()
-        assert torch.equal(ours, same)
+        torch.testing.assert_close(ours, same, rtol=1e-6, atol=1e-6)
+    # Of the gradient; where bins have many pixels of the images and the result, too.
+    assert len(copies) == (1 if operator is ops.roi_align else 3)
+
+
+def counted_copies(monkeypatch):
+    """One for each copy in another order from now on, the host's tensors taken for a GPU's."""
+    copies, copied = [], ORDER._copied
+    monkeypatch.setattr(ORDER, "_on_gpu", lambda tensor, rank: tensor.dim() == rank)
+    monkeypatch.setattr(ORDER, "_copied", lambda *given: copies.append(0) or copied(*given))
+    return copies
 
 
 def test_results_lie_as_images_do(gpu):
@@ -192,3 +203,24 @@ def test_boxes_of_no_image_are_reported_and_give_zeros(gpu):
     with pytest.raises(OperandError, match="is not in 2 of them"):
         gpu(ops.roi_pool, X, boxes, 3, 0.5)
     gpu(ops.roi_align, X, boxes_of(5), 3, 0.5)  # once each
+
+
+@pytest.mark.parametrize("operator", [ops.ps_roi_align, ops.ps_roi_pool], ids=lambda f: f.__name__)
+def test_position_sensitive_bins_by_planes(gpu, operator, monkeypatch):
+    """Channels-last images as planes and copied, forward (means of pixels) and backward."""
+    x = tensor(2, 12, 9, 8).to(memory_format=torch.channels_last)
+
+    def step(x):
+        return trained(lambda t: operator(t, boxes_of(7), 2, 0.5), x)
+
+    pixels = gpu(step, x)
+    grad = torch.empty(7, 3, 2, 2, device="meta")
+    assert not ORDER.by_planes(grad, x.numel())
+    monkeypatch.setattr(ORDER, "_FEW", 1)
+    assert ORDER.by_planes(grad, x.numel())
+    assert not ORDER.by_planes(torch.empty(7, 3, 2, 2), x.numel())
+    copies = counted_copies(monkeypatch)
+    for ours, same in zip(gpu(step, x), pixels, strict=True):
+        assert ours.stride() == same.stride()
+        torch.testing.assert_close(ours, same, rtol=1e-6, atol=1e-6)
+    assert len(copies) == (2 if operator is ops.ps_roi_pool else 1)

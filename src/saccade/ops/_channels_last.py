@@ -1,4 +1,4 @@
-"""Images with their channels as neighbours in memory, as kernels of GPUs want to read them."""
+"""Images in the order in memory that kernels of GPUs want: channels as neighbours, or planes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from torch import Tensor
 from saccade.ops._tensors import PLAIN, fake_like
 from saccade.ops.rearrange import spread_into
 
-__all__ = ["by_pixels", "channels_last", "planar_again"]
+__all__ = [
+    "by_pixels", "by_planes", "channels_last", "channels_last_again", "planar", "planar_again",
+]  # fmt: skip
 
 _TWICE = 2
 """Reads of each element that are worth a copy, which reads and writes it once."""
@@ -28,9 +30,7 @@ def channels_last(images: Tensor, boxes: Tensor, reads: int) -> Tensor:
         boxes: [K, 5].
         reads: Pixels of them that each box reads, about.
     """
-    if type(images) not in PLAIN or images.is_cpu or type(boxes) not in PLAIN:
-        return images
-    if images.dim() != 4 or boxes.dim() != 2:
+    if not (_on_gpu(images, 4) and type(boxes) in PLAIN and boxes.dim() == 2):
         return images
     channels = images.shape[1]
     if channels == 1 or images.stride(1) == 1 or images.numel() < _FEW:
@@ -49,14 +49,54 @@ def by_pixels(grad: Tensor, pixels: int) -> bool:
         grad: [K, C, P, Q], of what bins gave; for what is something else it is not.
         pixels: Of all images.
     """
-    if type(grad) not in PLAIN or grad.is_cpu or grad.dim() != 4:
+    if not _on_gpu(grad, 4):
         return False
     return grad.shape[1] >= _CHANNELS and grad.shape[1] * pixels >= _FEW
+
+
+def planar(images: Tensor, boxes: Tensor, nbytes: int) -> Tensor:
+    """The images, on a GPU as planes if that pays: where each bin has pixels of its own channel.
+
+    Args:
+        images: [N, C, H, W] of any strides; what is something else is given back.
+        boxes: [K, 5].
+        nbytes: That each box reads of a channel where these are neighbours, about.
+    """
+    if not (_on_gpu(images, 4) and type(boxes) in PLAIN and boxes.dim() == 2):
+        return images
+    channels = images.shape[1]
+    if channels == 1 or images.stride(1) != 1 or images.numel() < _FEW:
+        return images
+    # The copy reads them once and writes them once.
+    if nbytes * channels * boxes.shape[0] < 2 * images.nbytes:
+        return images
+    return _copied(images, torch.contiguous_format)
+
+
+def by_planes(grad: Tensor, elements: int) -> bool:
+    """Whether a channels-last gradient of so many elements is found sooner as planes, to be copied.
+
+    Args:
+        grad: [K, C, P, Q], of bins that have pixels of one channel each; for what is something else
+            it is not.
+        elements: Of all images.
+    """
+    return _on_gpu(grad, 4) and elements >= _FEW
+
+
+def channels_last_again(result: Tensor) -> Tensor:
+    """What was found as planes, in channels-last order."""
+    return _copied(result, torch.channels_last)
 
 
 def planar_again(result: Tensor) -> Tensor:
     """A result of images that were copied, in the order that these had before."""
     return _copied(result, torch.contiguous_format)
+
+
+def _on_gpu(tensor: Tensor, rank: int) -> bool:
+    """Whether it is a plain tensor of so many axes that is not the host's."""
+    return type(tensor) in PLAIN and not tensor.is_cpu and tensor.dim() == rank
 
 
 def _copied(images: Tensor, layout: torch.memory_format) -> Tensor:

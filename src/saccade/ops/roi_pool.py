@@ -89,7 +89,7 @@ def _pool(x: Tensor, boxes: Tensor, scale: float, height: int, width: int) -> tu
     # Boxes say how many pixels a bin has, too late: some, on average.
     source = channels_last(x, boxes, _PIXELS * height * width)
     out, places = _ON_MEMORY([source, boxes], (scale, height, width))
-    return (out, places) if source is x else (planar_again(out), planar_again(places))
+    return (out if source is x else planar_again(out)), places
 
 
 def _describe(
@@ -98,7 +98,7 @@ def _describe(
     x, boxes = operands
     shape = _shape(x, boxes, height, width)
     check_scale("roi_pool", scale)
-    out, places = empty_like(x, shape), empty_like(x, shape, torch.int32)
+    out, places = empty_like(x, shape), empty_like(x, shape, torch.int32, _places_layout(x))
     op = RoiPool((height, width), scale, places=True, report=True)
     return Described(op, [out, places], counted=True, report=True)
 
@@ -108,7 +108,12 @@ def _fake_pool(
 ) -> tuple[Tensor, Tensor]:
     del scale
     shape = _shape(x, boxes, height, width)
-    return fake_like(x, shape), fake_like(x, shape, torch.int32)
+    return fake_like(x, shape), fake_like(x, shape, torch.int32, _places_layout(x))
+
+
+def _places_layout(x: Tensor) -> torch.memory_format | None:
+    """On a GPU channels are neighbours, as kernels find places and want to read them again."""
+    return None if x.device.type == "cpu" else torch.channels_last
 
 
 def _gradient(

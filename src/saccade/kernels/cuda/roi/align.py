@@ -34,9 +34,11 @@ _INTEGERS = (
     "x_n", "x_c", "x_h", "x_w", "y_k", "y_c", "y_p", "y_q",
 )  # fmt: skip
 _MULTIPLES = ("c", "x_n", "x_h", "x_w", "y_k", "y_c", "y_p", "y_q")
-# Bins of a block, bytes of its channels: fewer bins of more channels find less in the cache (one
-# H200: 133 µs by 4 bins of 256 channels of float32, 111 by 8 of 128 or 256; of float16 61 and 65).
-_BINS, _ROW, _FEW_BINS = 8, 512, 1.3
+# Bytes of x's elements that a program has, elements of a thread. Small programs of few elements, of
+# which many wait for the L2 cache at the same time, are the fastest (one H100: 115 µs by one bin of
+# 256 channels of float32 in one warp, 132 by eight of 128 in two; of float16 64 by two bins, 66).
+_PROGRAM, _THREAD = 1024, 8
+_WIDEST = 256  # channels of a program
 _MOST_SAMPLES = 128  # along an axis of a bin
 
 
@@ -75,17 +77,28 @@ def _supports(call: CudaCall) -> str | None:
     return common_refusal(call)
 
 
-def block_choices(call: CudaCall) -> Iterator[tuple[int, int, int]]:
-    """Bins and channels of a program, warps: for x in either order, results [K, C, P, Q]."""
+def block_choices(call: CudaCall, nbytes: int, each: int) -> Iterator[tuple[int, int, int]]:
+    """Bins and channels of a program, warps: for x in either order, results [K, C, P, Q].
+
+    Args:
+        call: The call.
+        nbytes: Of x's elements that the smallest program has where channels are neighbours.
+        each: Elements of a thread then.
+    """
     x, y = call.inputs[0], call.outputs[0]
     channels, bins = power_of_two(x.shape[1]), power_of_two(y.shape[2] * y.shape[3])
     found = set()
-    for elements, lanes in product((1024, 2048, 4096), (64, 128, 256) if unit(x) else (16, 32, 64)):
-        side = min(lanes, channels if unit(x) else bins)
-        other = max(1, min(elements // side, bins if unit(x) else channels))
-        found.add((other, side) if unit(x) else (side, other))
-    for b, c in sorted(found):
-        yield b, c, max(1, min(8, b * c // 512))
+    if unit(x):
+        for elements in (nbytes // x.dtype.itemsize, 2 * nbytes // x.dtype.itemsize):
+            side = min(_WIDEST, channels, elements)
+            other = max(1, min(elements // side, bins))
+            found.add((other, side, max(1, other * side // (32 * each))))
+    else:
+        for elements, lanes in product((1024, 2048, 4096), (16, 32, 64)):
+            side = min(lanes, bins)
+            other = max(1, min(elements // side, channels))
+            found.add((side, other, max(1, min(8, side * other // 512))))
+    yield from sorted(found)
 
 
 def sampling_micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -> float:
@@ -109,16 +122,10 @@ def sampling_micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -
 def _variants(call: CudaCall) -> Iterator[Variant]:
     op: RoiAlign = call.op
     reads = 4.0 * (op.ratio if op.ratio > 0 else 2) ** 2
-    timed = [(_micros(call, reads, block), block) for block in block_choices(call)]
+    blocks = block_choices(call, _PROGRAM, _THREAD)
+    timed = [(sampling_micros(call, reads, block), block) for block in blocks]
     for micros, block in sorted(timed):
         yield Variant(micros, partial(_launches, call, block))
-
-
-def _micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -> float:
-    bins, channels, _ = block
-    few = bins < _BINS and channels * call.inputs[0].dtype.itemsize > _ROW
-    again = _FEW_BINS if few and unit(call.inputs[0]) else 1.0
-    return sampling_micros(call, again * reads, block)
 
 
 def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]:

@@ -59,28 +59,27 @@ def _align(
 def _pool(
     pixels, corners, there, p, q, exist, h, w, x_h, x_w,
     P: tl.constexpr, Q: tl.constexpr, SCALE: tl.constexpr, DOUBLE: tl.constexpr,
-    EXACT: tl.constexpr, BLOCK: tl.constexpr,
+    EXACT: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Means of pixels, 0 where there are none."""
+    """Means of pixels, 0 where there are none; so many columns of them are on their way at once."""
     KIND: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     x1, y1, x2, y2, finite = scaled(corners, SCALE)
     top, bottom = pixels_of(y1, y2, there & finite, p, h, P, False, EXACT)
     left, right = pixels_of(x1, x2, there & finite, q, w, Q, False, EXACT)
     down = tl.max(tl.where(exist, bottom - top, 0), 0)
     along = tl.max(tl.where(exist, right - left, 0), 0)
-    acc = tl.zeros((BLOCK,), KIND)
+    acc = tl.zeros((BLOCK, WIDE), KIND)
     for i in range(down):
         row = top + i
-        inside = exist & (row < bottom)
-        for j in range(along):
-            column = left + j
-            value = tl.load(
-                pixels + row * x_h + column * x_w, mask=inside & (column < right), other=0
-            )
+        inside = (exist & (row < bottom))[:, None]
+        for j in range(0, along, WIDE):
+            column = left[:, None] + (j + tl.arange(0, WIDE))[None, :]
+            at = (row * x_h)[:, None] + column * x_w
+            value = tl.load(pixels[:, None] + at, mask=inside & (column < right[:, None]), other=0)
             acc += widened(value, DOUBLE)
     rows = tl.maximum(bottom - top, 0).to(KIND)
     columns = tl.maximum(right - left, 0).to(KIND)
-    return acc / tl.maximum(rows * columns, 1)
+    return tl.sum(acc, 1) / tl.maximum(rows * columns, 1)
 
 
 @triton.jit
@@ -90,7 +89,7 @@ def pooled(
     at_k, at_c, at_p, at_q,
     P: tl.constexpr, Q: tl.constexpr, SCALE: tl.constexpr, RATIO: tl.constexpr,
     ALIGN: tl.constexpr, MAPPING: tl.constexpr, REPORT: tl.constexpr, DOUBLE: tl.constexpr,
-    EXACT: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EXACT: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     if REPORT:  # noqa: SIM102 - decided when compiling
@@ -115,7 +114,7 @@ def pooled(
         else:
             found = _pool(
                 pixels, corners, there, p, q, exist, h, w, x_h, x_w,
-                P, Q, SCALE, DOUBLE, EXACT, BLOCK,
+                P, Q, SCALE, DOUBLE, EXACT, BLOCK, WIDE,
             )  # fmt: skip
         place = box * y_k + channel * y_c + p * y_p + q * y_q
         tl.store(y + place, found.to(y.dtype.element_ty), mask=exist)
