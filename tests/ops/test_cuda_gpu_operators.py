@@ -127,3 +127,58 @@ def test_autocast():
     with torch.autocast("cuda", torch.float16):
         found = ops.deform_conv2d(x, offset, weight, bias, padding=1, mask=mask)
     assert found.dtype is torch.float16
+
+
+_ROOM = 60 << 30  # bytes of the GPU's memory that the largest of these calls take, and more
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.mem_get_info()[0] < _ROOM, reason="a small GPU"
+)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda x, boxes: ops.roi_align(x, boxes, 4, 1.0, 2, True),
+        lambda x, boxes: ops.roi_pool(x, boxes, 4),
+        lambda x, boxes: ops.ps_roi_align(x, boxes, 4, 1.0, 2),
+        lambda x, boxes: ops.ps_roi_pool(x, boxes, 4),
+    ],
+    ids=["roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"],
+)
+def test_regions_of_more_than_2_31_elements(operator, last):
+    """What the last image gives is what it gives by itself; so is its gradient."""
+    layout = torch.channels_last if last else torch.contiguous_format
+    shape = (3, 64, 3500, 3500)  # 2.35e9
+    x = torch.empty(shape, dtype=torch.float16, device="cuda", memory_format=layout).normal_()
+    boxes = boxes_of(6, 3, side=3000.0).half().cuda()
+    own = boxes[2::3].clone()
+    own[:, 0] = 0
+    leaf, image = x.requires_grad_(), x[2:].detach().clone(memory_format=layout).requires_grad_()
+    found, wanted = operator(leaf, boxes)[2::3], operator(image, own)
+    assert torch.equal(found, wanted)
+    found.sum().backward()
+    wanted.sum().backward()
+    assert not leaf.grad[:2].any()
+    assert torch.equal(leaf.grad[2:], image.grad)
+    del leaf, x, found
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.mem_get_info()[0] < _ROOM, reason="a small GPU"
+)
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        (lambda x: ops.pixel_shuffle(x, 2), (3, 64, 3500, 3500)),
+        (lambda x: ops.pixel_unshuffle(x, 2), (3, 16, 7000, 7000)),
+        (lambda x: ops.vector_norm(x, 2, dim=-1), (3, 64, 3500, 3500)),
+        (lambda x: ops.vector_norm(x, 1, dim=1), (3, 64, 3500, 3500)),
+    ],
+    ids=["pixel_shuffle", "pixel_unshuffle", "norm", "norm of channels"],
+)
+def test_others_of_more_than_2_31_elements(operator, shape):
+    x = torch.empty(shape, dtype=torch.float16, device="cuda").normal_()
+    assert torch.equal(operator(x)[2:], operator(x[2:].clone()))
+    torch.cuda.empty_cache()

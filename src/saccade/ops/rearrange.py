@@ -23,6 +23,7 @@ from saccade.ir.pixel_maps import depth_to_space as spread_map
 from saccade.ir.pixel_maps import space_to_depth as gather_map
 from saccade.opdefs import Move
 from saccade.ops._execute import Operator
+from saccade.ops._parts import parts
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
 from saccade.ops._tensors import DTYPES, empty_like, fake_like, refuse_type
@@ -121,12 +122,14 @@ def _check(name: str, x: Tensor, block: int, mode: str) -> None:
 
 def spread_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
     """Depth to space into a result that is there: rank 4 on both sides, any strides."""
-    _SPREAD_ON_MEMORY([x], (block, mode), [out])
+    for part, result in parts((x, 0), (out, 0)):
+        _SPREAD_ON_MEMORY([part], (block, mode), [result])
 
 
 def gather_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
     """Space to depth into a result that is there: rank 4 on both sides, any strides."""
-    _GATHER_ON_MEMORY([x], (block, mode), [out])
+    for part, result in parts((x, 0), (out, 0)):
+        _GATHER_ON_MEMORY([part], (block, mode), [result])
 
 
 def _spread(x: Tensor, block: int, mode: str) -> Tensor:

@@ -23,6 +23,7 @@ from saccade.errors import OperandError
 from saccade.opdefs import VectorNorm, VectorNormGrad
 from saccade.ops._execute import Operator
 from saccade.ops._norm_slopes import flow_back
+from saccade.ops._parts import countable, parts
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
 from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like, refuse_type
@@ -177,7 +178,35 @@ def _describe_gradient(
 
 
 def _norm(x: Tensor, p: float, axes: list[int], keepdim: bool, dtype: torch.dtype) -> Tensor:
-    return _ON_MEMORY([x], (p, tuple(axes), keepdim, dtype))[0]
+    how = (p, tuple(axes), keepdim, dtype)
+    if countable(x):
+        return _ON_MEMORY([x], how)[0]
+    axis = _outermost(x, axes)
+    if axis in axes:
+        return _norm_of_norms(x, axis, *how)
+    out = empty_like(x, _shape(x, axes, keepdim), dtype)
+    place = axis if keepdim else axis - sum(other < axis for other in axes)
+    for part, result in parts((x, axis), (out, place)):
+        _ON_MEMORY([part], how, [result])
+    return out
+
+
+def _outermost(x: Tensor, axes: Sequence[int]) -> int:
+    """The axis along which parts are apart in memory: one that is kept, if there is any."""
+    kept = [axis for axis in range(x.dim()) if axis not in axes]
+    strides = x.stride()
+    return max(kept or axes, key=lambda axis: x.shape[axis] * abs(strides[axis]))
+
+
+def _norm_of_norms(
+    x: Tensor, axis: int, p: float, axes: tuple[int, ...], keepdim: bool, dtype: torch.dtype
+) -> Tensor:
+    """The norm of all elements, from those of parts, which are not rounded to the result's type."""
+    wide = torch.promote_types(dtype, torch.float32)
+    found = [_ON_MEMORY([part], (p, axes, True, wide))[0] for (part,) in parts((x, axis))]
+    # The number of elements that are not zero is the sum of the parts' numbers.
+    total = _ON_MEMORY([torch.cat(found, axis)], (p or 1.0, axes, keepdim, wide))[0]
+    return total.to(dtype)
 
 
 def _gradient(
@@ -185,7 +214,27 @@ def _gradient(
 ) -> Tensor:
     if p == 0:
         return empty_as(x).zero_()
-    return _GRADIENT_ON_MEMORY([grad, x, norm], (p, tuple(axes), keepdim))[0]
+    how = (p, tuple(axes), keepdim)
+    if countable(x):
+        return _GRADIENT_ON_MEMORY([grad, x, norm], how)[0]
+    axis, out = _outermost(x, axes), empty_as(x)
+    place: int | None = axis if keepdim else axis - sum(other < axis for other in axes)
+    if axis in axes:
+        place = None
+    cut = list(parts((grad, place), (x, axis), (norm, place), (out, axis)))
+    for *operands, result in cut:
+        _GRADIENT_ON_MEMORY(operands, how, [result])
+    if place is None and math.isinf(p):
+        _share_ties([(part, result) for _, part, _, result in cut], norm)
+    return out
+
+
+def _share_ties(cut: Sequence[tuple[Tensor, Tensor]], norm: Tensor) -> None:
+    """What each part divided by its own number of extremes, by that of all parts."""
+    ties = torch.stack([(part.abs() == norm).sum() for part, _ in cut])
+    shares = ties / ties.sum().clamp(min=1)
+    for share, (_, result) in zip(shares.unbind(), cut, strict=True):
+        result.mul_(share)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401

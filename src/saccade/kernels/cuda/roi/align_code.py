@@ -9,6 +9,7 @@ import triton.language as tl
 from saccade.kernels.cuda.roi.box_code import (
     block_of_bins,
     corners_of,
+    far,
     image_of,
     report_bad,
     widened,
@@ -76,7 +77,7 @@ def align(
         along = columns if RATIO > 0 else tl.max(last_column - first_column, 0)
         exist = bins < P * Q
         channel_mask = over_channels(channel < c, LAST)
-        pixels = x + image * x_n + over_channels(channel * (1 if LAST else x_c), LAST)
+        pixels = x + far(image, x_n) + over_channels(channel * (1 if LAST else x_c), LAST)
         KIND: tl.constexpr = tl.float64 if DOUBLE else tl.float32
         acc = tl.zeros((BB, BC) if LAST else (BC, BB), KIND)
         if LARGEST:
@@ -116,4 +117,4 @@ def align(
         place = bins if JOINED else p * y_p + q * y_q
         offset = over_bins(place, LAST) + over_channels(channel * (1 if UNIT else y_c), LAST)
         mask = over_bins(exist, LAST) & channel_mask
-        tl.store(y + box * y_k + offset, acc.to(y.dtype.element_ty), mask=mask)
+        tl.store(y + far(box, y_k) + offset, acc.to(y.dtype.element_ty), mask=mask)

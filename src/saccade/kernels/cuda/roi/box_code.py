@@ -13,6 +13,12 @@ def widened(value, DOUBLE: tl.constexpr):
 
 
 @triton.jit
+def far(number, stride):
+    """Elements before an image or a box, of which there may be more than 2^31."""
+    return number.to(tl.int64) * stride
+
+
+@triton.jit
 def quotient(a, b, DOUBLE: tl.constexpr):
     """Rounded as IEEE 754 has it."""
     if DOUBLE:

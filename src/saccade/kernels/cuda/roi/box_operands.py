@@ -10,7 +10,7 @@ from saccade.kernels.cuda.base import FLOATS, CudaCall, element_of
 
 __all__ = [
     "BOX_INTEGERS", "CudaBoxes", "boxes_of", "channels_strides", "common_refusal", "exact_kind",
-    "joined", "power_of_two", "unit",
+    "joined", "power_of_two", "reach", "unit",
 ]  # fmt: skip
 
 BOX_INTEGERS = ("n", "count", "b_row", "b_step", "i_row")
@@ -54,9 +54,15 @@ def common_refusal(call: CudaCall) -> str | None:
     kinds = (*FLOATS, DType.F64)
     if any(view.dtype not in kinds for view in (*call.inputs[:2], call.outputs[0])):
         return "element types"
-    if max(view.extent for view in (*call.inputs, *call.outputs)) >= 1 << 31:
-        return "2^31 elements or more"
+    *lists, x = *call.inputs[1:], call.inputs[0]
+    if max(*(view.extent for view in lists), *map(reach, (x, *call.outputs))) >= 1 << 31:
+        return "2^31 elements or more of an image or box"
     return None
+
+
+def reach(view: View) -> int:
+    """Elements of one image or box, or from one to the next: what 32 bits have to count."""
+    return max(view._replace(shape=(1, *view.shape[1:])).extent, abs(view.strides[0]))
 
 
 def exact_kind(call: CudaCall) -> bool:

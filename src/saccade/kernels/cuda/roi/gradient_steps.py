@@ -21,6 +21,7 @@ from saccade.kernels.cuda.roi.box_operands import (
     exact_kind,
     joined,
     power_of_two,
+    reach,
     unit,
 )
 from saccade.opdefs import PsRoiGradient, RoiAlignGradient, RoiPoolGradient
@@ -302,8 +303,9 @@ def refuse_rooms(call: CudaCall, *counts: int) -> str | None:
     boxes = call.inputs[2 if isinstance(call.op, RoiPoolGradient) else 1]
     if any(view.dtype not in kinds for view in (call.inputs[0], boxes, call.outputs[0])):
         return "element types"
-    if max(*(view.extent for view in (*call.inputs, *call.outputs)), *counts) >= 1 << 31:
-        return "2^31 elements or more"
+    y, *reports = call.outputs
+    if max(reach(y), *(view.extent for view in (*call.inputs, *reports)), *counts) >= 1 << 31:
+        return "2^31 elements or more of an image, or of all boxes"
     if max(call.op.images[1:]) >= 1 << 15 or max(call.inputs[0].shape[2:]) >= 1 << 15:
         return "32768 rows, columns or bins along an axis, or more"
     return None

@@ -7,6 +7,7 @@ from saccade.kernels.cuda.roi.align_code import over_bins, over_channels
 from saccade.kernels.cuda.roi.box_code import (
     block_of_bins,
     corners_of,
+    far,
     image_of,
     report_bad,
     widened,
@@ -40,7 +41,7 @@ def pool(
         down = tl.max(tl.where(exist, bottom - top, 0), 0)
         along = tl.max(tl.where(exist, right - left, 0), 0)
         channel_mask = over_channels(channel < c, LAST)
-        pixels = x + image * x_n + over_channels(channel * (1 if LAST else x_c), LAST)
+        pixels = x + far(image, x_n) + over_channels(channel * (1 if LAST else x_c), LAST)
         LEAST: tl.constexpr = -3.4028234663852886e38
         acc = tl.zeros((BB, BC) if LAST else (BC, BB), tl.float64 if DOUBLE else tl.float32) + LEAST
         found = tl.zeros((BB, BC) if LAST else (BC, BB), tl.int32) - 1
@@ -61,8 +62,8 @@ def pool(
         mask = over_bins(exist, LAST) & channel_mask
         place = over_bins(bins if JOINED else p * y_p + q * y_q, LAST)
         offset = place + over_channels(channel * (1 if UNIT else y_c), LAST)
-        tl.store(y + box * y_k + offset, acc.to(y.dtype.element_ty), mask=mask)
+        tl.store(y + far(box, y_k) + offset, acc.to(y.dtype.element_ty), mask=mask)
         if PLACES:
             place = over_bins(bins if AT_JOINED else p * at_p + q * at_q, LAST)
             offset = place + over_channels(channel * (1 if AT_UNIT else at_c), LAST)
-            tl.store(places + box * at_k + offset, found, mask=mask)
+            tl.store(places + far(box, at_k) + offset, found, mask=mask)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.roi.box_code import image_of, report_bad, widened
+from saccade.kernels.cuda.roi.box_code import far, image_of, report_bad, widened
 from saccade.kernels.cuda.roi.tables_code import overlaps, range_of
 
 
@@ -104,4 +104,4 @@ def spread(
                 acc = tl.where(place == own, acc + value, acc)
     at = row * y_h + column * (1 if WIDE else y_w) + channel * (1 if UNIT else y_c)
     mask = (row < h) & (column < w) & (channel < c)
-    tl.store(y + (image * y_n + at), acc.to(y.dtype.element_ty), mask=mask)
+    tl.store(y + far(image, y_n) + at, acc.to(y.dtype.element_ty), mask=mask)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.roi.box_code import corners_of, image_of, report_bad, widened
+from saccade.kernels.cuda.roi.box_code import corners_of, far, image_of, report_bad, widened
 from saccade.kernels.cuda.roi.ranges_code import pixels_of, scaled
 from saccade.kernels.cuda.roi.samples_code import grid_of, sample, visited
 
@@ -105,7 +105,7 @@ def pooled(
         q = own % Q
         there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, False, EXACT)
         corners = corners_of(boxes, box, b_row, b_step, False, EXACT)
-        pixels = x + image * x_n + own * (1 if UNIT else x_c)
+        pixels = x + far(image, x_n) + own * (1 if UNIT else x_c)
         if ALIGN:
             found = _align(
                 pixels, corners, there, p, q, exist, h, w, x_h, x_w,
@@ -116,8 +116,8 @@ def pooled(
                 pixels, corners, there, p, q, exist, h, w, x_h, x_w,
                 P, Q, SCALE, DOUBLE, EXACT, BLOCK, WIDE,
             )  # fmt: skip
-        place = box * y_k + channel * y_c + p * y_p + q * y_q
-        tl.store(y + place, found.to(y.dtype.element_ty), mask=exist)
+        place = channel * y_c + p * y_p + q * y_q
+        tl.store(y + far(box, y_k) + place, found.to(y.dtype.element_ty), mask=exist)
         if MAPPING:
-            place = box * at_k + channel * at_c + p * at_p + q * at_q
-            tl.store(mapping + place, own, mask=exist)
+            place = channel * at_c + p * at_p + q * at_q
+            tl.store(mapping + far(box, at_k) + place, own, mask=exist)

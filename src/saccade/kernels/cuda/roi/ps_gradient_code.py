@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.roi.box_code import widened
+from saccade.kernels.cuda.roi.box_code import far, widened
 from saccade.kernels.cuda.roi.tables_code import overlaps
 
 
@@ -50,5 +50,5 @@ def spread(
     at = row[:, None] * y_h + column[None, :] * (1 if WIDE else y_w)
     mask = (row < h)[:, None] & (column < w)[None, :]
     mask = (channel < c)[:, None, None] & mask[None, :, :]
-    place = y + image * y_n + plane[:, None, None] + at[None, :, :]
+    place = y + far(image, y_n) + plane[:, None, None] + at[None, :, :]
     tl.store(place, acc.to(y.dtype.element_ty), mask=mask)
