@@ -32,9 +32,22 @@ def pytest_configure(config):
         target.host_flags = lambda: flags
 
 
+_BEGUN = {}
+"""Where the random numbers of each module begin."""
+
+
+def _begin_anew(module):
+    """Give a test the numbers that it has when it runs alone, whatever ran before it."""
+    random = getattr(module, "RNG", None)
+    if random is not None:
+        state = _BEGUN.setdefault(module.__name__, random.bit_generator.state)
+        random.bit_generator.state = state
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """A test that asks for code which this processor cannot run is skipped, and says so."""
+    _begin_anew(getattr(item, "module", None))
     try:
         return (yield)
     except OptionError as refusal:

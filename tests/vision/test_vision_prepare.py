@@ -9,8 +9,8 @@ from PIL import Image
 from saccade import vision
 from saccade.errors import InputError
 
-RANDOM = np.random.default_rng(1)
-IMAGE = RANDOM.integers(0, 256, (60, 90, 3), np.uint8)
+RNG = np.random.default_rng(1)
+IMAGE = RNG.integers(0, 256, (60, 90, 3), np.uint8)
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 
 
