@@ -21,7 +21,7 @@ IMPORTS = {
     "memory": set(),
     "backend": set(),
     "program": set(),
-    "signature": set(),
+    "signature": {"errors"},
     "backends/cpu/processor": set(),
     "backends/lengths": set(),
     "sources": set(),
