@@ -1,18 +1,20 @@
 """A headless Chromium, driven over two pipes by its own protocol: no driver, no package.
 
-    with Browser() as browser:
-        browser.open(path, width=1280)
-        browser.run("document.title")
+with Browser() as browser:
+    browser.open(path, width=1280)
+    browser.run("document.title")
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import select
 import shutil
-import subprocess
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -31,37 +33,48 @@ def executable():
 
 
 class Browser:
-    """One page at a time; `errors`, `requests` are what it said and asked for since it was opened."""
-
-    def __init__(self):
-        self._profile = tempfile.TemporaryDirectory()
-        # The browser reads commands from descriptor 3, and writes to 4.
-        commands, self._out = os.pipe()
-        self._in, answers = os.pipe()
-        line = [executable(), *ARGUMENTS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        shell = f'exec "$@" 3<&{commands} 4>&{answers}'
-        self._process = subprocess.Popen(
-            ["sh", "-c", shell, "sh", *line], pass_fds=(commands, answers),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        os.close(commands)
-        os.close(answers)
-        self._number, self._buffer, self._session = 0, b"", None
-        self.errors, self.requests = [], []
-        target = self._send("Target.createTarget", url="about:blank")["targetId"]
-        attached = self._send("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self._send(f"{domain}.enable")
+    """One page at a time; `errors` and `requests` are what it said and asked for since then."""
 
     def __enter__(self):
+        self._profile = tempfile.TemporaryDirectory()
+        ours, theirs = os.pipe(), os.pipe()
+        self._out, self._in = ours[1], theirs[0]
+        self._process = self._start(ours[0], theirs[1])
+        self._number, self._buffer, self._session = 0, b"", None
+        self.errors, self.requests = [], []
+        try:
+            target = self._send("Target.createTarget", url="about:blank")["targetId"]
+            attached = self._send("Target.attachToTarget", targetId=target, flatten=True)
+            self._session = attached["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self._send(f"{domain}.enable")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _start(self, commands, answers):
+        """The browser's process, which reads commands from descriptor 3 and writes to 4."""
+        # Higher ones first: each of them may be the other's place.
+        low = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (commands, answers)]
+        line = [executable(), *ARGUMENTS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        actions = [
+            *((os.POSIX_SPAWN_OPEN, one, os.devnull, os.O_RDWR, 0) for one in (1, 2)),
+            *((os.POSIX_SPAWN_DUP2, one, place) for one, place in zip(low, (3, 4), strict=True)),
+        ]
+        process = os.posix_spawn(line[0], line, os.environ, file_actions=actions)
+        for one in (*low, commands, answers):
+            os.close(one)
+        return process
 
     def __exit__(self, *_error):
         os.close(self._out)
-        self._process.terminate()
-        self._process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process, signal.SIGTERM)
+        os.waitpid(self._process, 0)
         os.close(self._in)
+        # Its helpers may still be writing there.
+        shutil.rmtree(self._profile.name, ignore_errors=True)
         self._profile.cleanup()
 
     def open(self, path: Path, width: int, height: int = 900, *, dark=False, still=True):
@@ -93,7 +106,7 @@ class Browser:
         """Go on once an expression is true."""
         end = time.monotonic() + seconds
         while not self.run(script):
-            assert time.monotonic() < end, f"never came true: {script}"
+            assert time.monotonic() < end, (f"never came true: {script}", self.errors)
             time.sleep(0.02)
 
     def move(self, x: float, y: float):
@@ -120,7 +133,10 @@ class Browser:
         """Write what is seen, or all of the page, as PNG; `clip` is x, y, width, height."""
         more = {"captureBeyondViewport": True} if whole or clip else {}
         if clip is not None:
-            more["clip"] = {**dict(zip(("x", "y", "width", "height"), clip, strict=True)), "scale": 1}
+            more["clip"] = {
+                **dict(zip(("x", "y", "width", "height"), clip, strict=True)),
+                "scale": 1,
+            }
         elif whole:
             size = self._send("Page.getLayoutMetrics")["cssContentSize"]
             more["clip"] = {**{n: size[n] for n in ("x", "y", "width", "height")}, "scale": 1}

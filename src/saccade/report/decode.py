@@ -75,15 +75,13 @@ def _sequence(inner: tuple[object, ...], value: object, where: str) -> tuple[obj
 
 
 def _any_of(kinds: tuple[object, ...], value: object, where: str) -> object:
-    if value is None and type(None) in kinds:
-        return None
-    reason = MalformedError(f"{where} is of no known type")
     for kind in kinds:
         try:
             return _taken(kind, value, where)
-        except MalformedError as error:
-            reason = error
-    raise reason
+        except MalformedError:
+            continue
+    wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    raise MalformedError(f"{where} is {type(value).__name__}, not {wanted}")
 
 
 def _plain(kind: object, value: object, where: str) -> object:

@@ -103,7 +103,7 @@ def _thinners() -> Iterator[tuple[str, Thinner, bool]]:
     yield f"all but {_MANY} samples", _fewer_times, False
     yield "the graph before fusion", lambda report: replace(report, imported=()), False
     yield f"details of all but the {_LONG} longest steps", _long_steps_details, False
-    yield "the other run's details of steps", _long_steps_details, True
+    yield "the other run's steps and memory", lambda r: replace(r, steps=(), blocks=()), True
 
 
 def _without_reasons(report: Report) -> Report:

@@ -338,7 +338,7 @@ class Report:
             raise MalformedError("it is no report of Saccade")
         if own["format"] != FORMAT:
             raise MalformedError(f"its format is {own['format']!r}, this is format {FORMAT}")
-        return decode(Report, own)
+        return _consistent(decode(Report, own))
 
     def to_html(self, against: Report | None = None) -> str:
         """One page that needs nothing else, with an earlier run beside it if one is given."""
@@ -346,6 +346,26 @@ class Report:
             from saccade.report.page import page  # noqa: PLC0415 - only people look at it
 
         return page(self, against)
+
+
+def _consistent(report: Report) -> Report:
+    """The report, if all numbers of steps and nodes in it are of some that there are."""
+    steps, nodes = len(report.steps), len(report.imported)
+    named = (
+        ("a step", steps, (at for step in report.steps for at in step.reads)),
+        ("a node", nodes, (at for node in report.imported for at in node.reads)),
+    )
+    for what, count, reads in named:
+        if not all(-len(report.about.inputs) <= at < count for at in reads):
+            raise MalformedError(f"{what} reads what there is not")
+    told = [
+        *(node.step for node in report.imported if node.step is not None),
+        *(at for block in report.blocks for at in (block.first, block.last)),
+        *(at for one in report.advice for at in one.steps),
+    ]
+    if not all(0 <= at < steps for at in told) or not report.times:
+        raise MalformedError("it tells of steps that there are not, or of no run")
+    return report
 
 
 def document(report: Report, against: Report | None = None) -> dict[str, object]:

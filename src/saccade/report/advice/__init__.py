@@ -37,7 +37,7 @@ LINTS: tuple[Lint, ...] = (
     Lint("data-movement", movement.moves),
     Lint("lone-elementwise", movement.lone_elementwise),
     Lint("type-conversion", movement.type_conversions),
-    Lint("wider-precision", arithmetic.wider_precision),
+    Lint("float32-products", arithmetic.float32_products),
     Lint("double-precision", arithmetic.double_precision),
     Lint("ragged-channels", arithmetic.ragged_channels),
     Lint("idle-cores", team.idle_cores),

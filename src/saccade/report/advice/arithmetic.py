@@ -5,7 +5,7 @@ from __future__ import annotations
 from saccade.report.advice.found import Found, command, found_in
 from saccade.report.types import Report, ReportStep
 
-__all__ = ["double_precision", "ragged_channels", "wider_precision"]
+__all__ = ["double_precision", "float32_products", "ragged_channels"]
 
 _FASTER = 1.2
 """Times as many products of 16 bits a machine has to make for them to be worth their rounding."""
@@ -15,7 +15,7 @@ _WORTH_PADDING = 0.1  # share of the lanes that stay empty
 _CHANNELS = 1  # axis
 
 
-def wider_precision(report: Report) -> Found | None:
+def float32_products(report: Report) -> Found | None:
     """Products in float32 on a machine that multiplies 16 bits faster."""
     about, speeds = report.about, report.speeds
     narrow = "bf16" if about.device == "cpu" else "fp16"
@@ -29,7 +29,7 @@ def wider_precision(report: Report) -> Found | None:
     }
     return found_in(
         report, lost,
-        f"products in float32, where {narrow} is {1 / ratio:.3g} times as fast, in {{count}}",
+        f"Products in float32, where {narrow} is {1 / ratio:.3g} times as fast, in {{count}}",
         f"This machine multiplies 16-bit numbers faster, and {narrow} halves the bytes. It rounds "
         "to 8 bits: look at the accuracy of the model, not only at its speed."
         if narrow == "bf16"
@@ -83,7 +83,7 @@ def ragged_channels(report: Report) -> Found | None:
     wanted = ", ".join(f"{full} for {given}" for given, full in sorted(better.items()))
     return found_in(
         report, lost,
-        "channels that fill vectors badly, in {count}",
+        "Channels that fill vectors badly, in {count}",
         f"Vectors of this machine hold {lanes} numbers, and the last one of each pixel is "
         "computed partly in vain. More channels would take the same time. It is about {names}.",
         f"# In the definition of the model, numbers of channels: {wanted}",

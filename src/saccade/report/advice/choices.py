@@ -27,12 +27,12 @@ def another_kernel(report: Report) -> Found | None:
         ]
         if others and not step.tuned and min(others) < _SURE * step.time:
             lost[i] = step.time - min(others)
+    scale = f" Estimates were taken times {off:.2f}, as all steps take longer here." * (off > 1)
     return found_in(
         report, lost,
         "{count} took longer than another kernel is expected to",
-        "Kernels are chosen by estimates, which were calibrated on another machine or are off for "
-        f"these sizes. All estimates were taken times {off:.2f}, by which this machine is slower "
-        "than they say. It is about {names}.",
+        "Kernels are chosen by estimates, which were calibrated on one kind of machine and are off "
+        f"for some sizes. It is about {{names}}.{scale}",
         command(report, "tune"),
     )  # fmt: skip
 

@@ -20,8 +20,9 @@ def layout_copies(report: Report) -> Found | None:
     worst = report.steps[max(lost, key=lambda i: lost[i])]
     return found_in(
         report, lost,
-        "{count} only copied values into another layout",
-        "Neighbours want a value in different orders, so it is stored twice. The longest is "
+        "{count} only copied values, into another layout or place",
+        "Neighbours want a value in different orders, or beside others, so it is written twice. "
+        "The longest is "
         f"{worst.name}: {worst.note.removeprefix('copy: ')}",
         _remedy(report, worst),
     )  # fmt: skip

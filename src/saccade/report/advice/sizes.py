@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from saccade.report.advice.found import Found, command, found_in
+from saccade.report.advice.found import Found, command, found_in, median_micros
 from saccade.report.types import Report, ReportStep
 
 __all__ = ["out_of_cache", "small_steps", "weights_bound"]
 
 _BATCH = 8  # images that are proposed
-_BARRIERS = 0.1  # share of the threads' time that barriers may take
+_BARRIERS = 0.03  # share of a run that phases may take which do nothing
 _HELD = 0.5  # share of the last-level cache that values may fill and be found there again
 _SHAPE = re.compile(r"(=)(\d+)((?:x\d+)+'?)$")
 """At the end of the option: names may hold anything."""
@@ -18,12 +18,13 @@ _SHAPE = re.compile(r"(=)(\d+)((?:x\d+)+'?)$")
 
 def small_steps(report: Report) -> Found | None:
     """Barriers between steps that are too short."""
-    if report.totals.batch != 1 or report.shares.barriers < _BARRIERS:
+    # What they cost at least: in the profile they also have whatever disturbed the run.
+    lost, whole = report.totals.floor_barriers, median_micros(report)
+    if report.totals.batch != 1 or lost < _BARRIERS * whole:
         return None
     phases = sum(len(step.phases) for step in report.steps)
-    lost = report.shares.barriers * report.totals.profiled
     return Found(
-        f"{100 * report.shares.barriers:.0f}% of the time is spent between steps",
+        f"{100 * lost / whole:.0f}% of the time is spent between steps",
         f"{phases} phases begin and end with a barrier, whatever they compute. With "
         f"{_BATCH} images in each run they are as many.",
         lost * (1 - 1 / _BATCH),
@@ -44,7 +45,7 @@ def weights_bound(report: Report) -> Found | None:
             lost[i] = min(reading, step.time) * saved
     return found_in(
         report, lost,
-        "weights hold up {count}",
+        "Weights hold up {count}",
         f"All weights are read for {report.totals.batch} image(s). With {_BATCH} in a run they are "
         "read once for all of them. The gain is that of each image. It is about {names}.",
         _with_batch(report, _BATCH),

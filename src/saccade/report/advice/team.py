@@ -81,7 +81,7 @@ def few_pieces(report: Report) -> Found | None:
     worst = report.steps[max(lost, key=lambda i: lost[i])]
     return found_in(
         report, lost,
-        "too few pieces of work in {count}",
+        "Too few pieces of work in {count}",
         f"Threads that are done wait for the last one: {worst.name} is "
         f"{' + '.join(map(str, worst.chunks))} piece(s) for {threads} threads, which work "
         f"{100 * worst.busy:.0f}% of its time. Tuning tries other cuts.",
@@ -96,7 +96,7 @@ def noisy_runs(report: Report) -> Found | None:
         return None
     cores = f"0-{report.about.threads - 1}" if report.about.threads > 1 else "0"
     return Found(
-        f"one run in twenty takes {found.p95 / found.p50:.2f} times the median, or longer",
+        f"One run in twenty takes {found.p95 / found.p50:.2f} times the median, or longer",
         "Something else uses the cores or the memory, or the clock frequency changes: a barrier "
         "waits for the thread that was put off. The gain is what runs lose by it on average.",
         1e3 * max(0.0, found.mean - found.p50),

@@ -11,7 +11,7 @@ function arena(report = REPORT, id = "arena", small = false, open = openStep) {
 
   function draw(width) {
     const left = 62, right = width - 8, area = small ? 150 : 240, foot = small ? 40 : 70;
-    const height = area + foot + 26;
+    const height = area + foot + (small ? 28 : 44);
     const last = axis.time ? starts[count] : count;
     const x = (step) => left + (axis.time ? starts[step] : step) / (last || 1) * (right - left);
     const y = (offset) => 6 + offset / (totals.arena || 1) * area;
@@ -20,7 +20,7 @@ function arena(report = REPORT, id = "arena", small = false, open = openStep) {
     node.append(svg("defs", {}, svg("pattern", { id: pattern, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       svg("rect", { width: 5, height: 5, fill: "var(--sunk)" }), svg("line", { y2: 5, stroke: "var(--soft)", "stroke-width": 2 }))));
     node.append(svg("rect", { x: left, y: 6, width: right - left, height: area, fill: "var(--sunk)" }));
-    for (const offset of ticks(0, totals.arena, 4)) {
+    for (const offset of ticks(0, totals.arena, 6)) {
       if (offset > totals.arena) break;
       node.append(svg("line", { x1: left, x2: right, y1: y(offset), y2: y(offset), class: "grid" }),
         svg("text", { x: left - 6, y: y(offset) + 4, "text-anchor": "end" }, bytes(offset)));
@@ -28,13 +28,24 @@ function arena(report = REPORT, id = "arena", small = false, open = openStep) {
     blocks.forEach((one, at) => {
       const work = one.kind === "workspace";
       node.append(svg("rect", {
-        x: x(one.first), y: y(one.offset), "data-at": at, stroke: "var(--card)", "stroke-width": 0.5,
+        x: x(one.first), y: y(one.offset), "data-at": at,
+        stroke: y(one.nbytes) - y(0) > 4 ? "var(--card)" : null, "stroke-width": 0.5,
         width: Math.max(1, x(one.last + 1) - x(one.first)), height: Math.max(1, y(one.nbytes) - y(0)),
         class: work ? null : tone(steps[one.first].kernel), fill: work ? `url(#${pattern})` : null,
       }));
     });
     usage(node, x, area + 14, foot, left);
+    if (!small) foots(node, x, height - 4, right);
     return node;
+  }
+
+  function foots(node, x, y, right) {
+    if (axis.time) {
+      const scale = (x(count) - x(0)) / (starts[count] || 1);
+      for (const time of ticks(0, starts[count], (right - x(0)) / 110)) node.append(svg("text", { x: Math.min(x(0) + time * scale, right - 20), y, "text-anchor": "middle" }, micros(time)));
+    } else {
+      for (const at of ticks(0, count, (right - x(0)) / 90)) if (at <= count) node.append(svg("text", { x: Math.min(x(Math.round(at)), right - 20), y, "text-anchor": "middle" }, `step ${Math.round(at)}`));
+    }
   }
 
   function usage(node, x, top, height, left) {
@@ -57,7 +68,7 @@ function arena(report = REPORT, id = "arena", small = false, open = openStep) {
   }
 
   const made = chart("Memory between steps; arrow keys walk through the values, Enter opens the step", draw, describe, (at) => open(blocks[at].first));
-  if (small) return made.box;
+  if (small) return blocks.length ? made.box : el("p", {}, "Not known here: see the remarks.");
   const toggle = button("Width by time", (event) => {
     axis.time = !axis.time;
     event.currentTarget.setAttribute("aria-pressed", String(axis.time));

@@ -14,7 +14,7 @@ function fill(node, attributes, children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return node;
 }
 
@@ -76,7 +76,8 @@ function bytes(count) {
 }
 
 function percent(share) {
-  return `${digits(100 * share, 2)}%`;
+  const of = 100 * share;
+  return `${of.toLocaleString("en", { maximumFractionDigits: of < 10 ? 1 : 0 })}%`;
 }
 
 function plural(count, word) {

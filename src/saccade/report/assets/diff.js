@@ -35,9 +35,8 @@ function wholeTable() {
   const lines = [
     ["median", ...time("p50")], ["p95", ...time("p95")], ["p99", ...time("p99")],
     ["floor", BEFORE.totals.floor, REPORT.totals.floor, micros, signed],
-    ["steps, together", sum(BEFORE), sum(REPORT), micros, signed],
-    ["number of steps", ...plain(BEFORE.steps.length, REPORT.steps.length)],
-    ["layout copies", ...plain(copies(BEFORE), copies(REPORT))],
+    ["steps, together", sum("before_us"), sum("after_us"), micros, signed],
+    ["number of steps", ...plain(count("before"), count("after"))],
     ["arena", ...size("arena")], ["in use at once", ...size("live")], ["packed weights", ...size("packed")]];
   return el("div", { class: "box" }, table(
     [{ name: "", left: true }, { name: "before" }, { name: "after" }, { name: "change" }, { name: "" }],
@@ -45,12 +44,12 @@ function wholeTable() {
       el("span", { class: a === b ? null : tendency(b - a) }, a === b ? "same" : change(b - a)), a ? `${digits(b / a)}×` : ""])));
 }
 
-function sum(report) {
-  return report.steps.reduce((total, step) => total + step.time, 0);
+function sum(name) {
+  return DIFF.steps.reduce((total, step) => total + step[name], 0);
 }
 
-function copies(report) {
-  return report.steps.filter((step) => step.reorder).length;
+function count(name) {
+  return DIFF.steps.filter((step) => step[name] !== null).length;
 }
 
 function changes() {

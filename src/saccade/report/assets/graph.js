@@ -5,15 +5,19 @@ const ROW = 28, LANE = 11, MOST_LANES = 22;
 function lanes(nodes) {
   const last = nodes.map((_, at) => at);
   nodes.forEach((node, at) => node.reads.forEach((source) => { if (source >= 0) last[source] = Math.max(last[source], at); }));
-  const free = [], busy = [], own = [];
+  const busy = [], own = [], room = [];
   nodes.forEach((_, at) => {
-    for (let lane = 0; lane < busy.length; lane++) if (busy[lane] !== null && last[busy[lane]] <= at) [free[lane], busy[lane]] = [true, null];
+    for (let lane = 0; lane < busy.length; lane++) if (busy[lane] !== null && last[busy[lane]] <= at) busy[lane] = null;
     let lane = busy.findIndex((one) => one === null);
     if (lane < 0) lane = busy.length;
     busy[lane] = at;
     own.push(Math.min(lane, MOST_LANES));
+    // Those that end here are still drawn down to this row.
+    const ends = nodes[at].reads.filter((source) => source >= 0).map((source) => own[source]);
+    const alive = busy.flatMap((one, i) => (one === null ? [] : [Math.min(i, MOST_LANES)]));
+    room.push((1 + Math.max(...ends, ...alive)) * LANE + 12);
   });
-  return own;
+  return { own, room };
 }
 
 function rails(nodes, own, colored) {
@@ -26,15 +30,15 @@ function rails(nodes, own, colored) {
     made.append(svg("path", { d: `M${a} ${b} ${bend}${a === c ? "L" : ""}${c} ${d}`, stroke: "var(--soft)" }));
   }));
   nodes.forEach((_, at) => made.append(svg("circle", { cx: x(at), cy: y(at), r: 5, class: colored(at) })));
-  return { made, width };
+  return made;
 }
 
 function dag(nodes, label, line, colored, choose) {
-  const own = lanes(nodes);
-  const { made, width } = rails(nodes, own, colored);
+  const { own, room } = lanes(nodes);
+  const made = rails(nodes, own, colored);
   const items = nodes.map((node, at) => {
     const item = el("li", { "data-node": at, class: node.reorder ? "moves" : null, onclick: () => choose(at) }, line(node, at));
-    item.style.paddingLeft = `${width + 4}px`;
+    item.style.paddingLeft = `${room[at]}px`;
     return item;
   });
   const box = el("div", { class: "box", tabindex: 0, role: "region", "aria-label": label }, el("ol", { class: "dag" }, made, items));
@@ -83,7 +87,7 @@ function graph() {
   const beforePart = el("div", {}, el("h3", {}, imported.length ? `Before: ${plural(imported.length, "node")}` : "Before"),
     imported.length ? before.box : el("p", {}, "The graph of the file is not known here: see the remarks."));
   return section("graph", "Graph",
-    `Values run down beside the nodes that make and read them. ${plural(copies, "step")} only copy into another layout; they and changes of the element type are marked in words.${gone ? ` ${plural(gone, "node")} of the file left no step.` : ""}`,
+    `Values run down beside the nodes that make and read them. ${copies ? `Copies into another layout or place (${copies})` : "No step copies into another layout or place; such copies"} and changes of the element type are marked in words.${gone ? ` ${plural(gone, "node")} of the file left no step.` : ""}`,
     said, el("div", { class: "pair" }, beforePart, afterPart));
 }
 

@@ -12,17 +12,17 @@ function roofline() {
   const named = new Set([...dots].sort((a, b) => b.step.time - a.step.time).slice(0, 5).map((dot) => dot.at));
   const shows16 = narrow > 1.05 * peak && about.precision !== "fp32";
   const top = Math.max(peak, shows16 ? narrow : 0, ...dots.map((dot) => dot.y)) * 1.6;
-  const low = Math.min(top / 1e4, ...dots.map((dot) => dot.y)) / 1.6;
+  const low = Math.min(top / 1e3, ...dots.map((dot) => dot.y)) / 1.6;
   const xs = [Math.min(0.1, ...dots.map((dot) => dot.x)) / 1.4, Math.max(200, ...dots.map((dot) => dot.x)) * 1.4];
 
   function draw(width) {
     const height = Math.max(300, Math.min(470, width * 0.56)), left = 54, bottom = height - 40, right = width - 10;
     const log = Math.log10;
     const x = (value) => left + (log(value) - log(xs[0])) / (log(xs[1]) - log(xs[0])) * (right - left);
-    const y = (value) => bottom - (log(value) - log(low)) / (log(top) - log(low)) * (bottom - 10);
+    const y = (value) => bottom - (log(value) - log(low)) / (log(top) - log(low)) * (bottom - 20);
     const node = svg("svg", { viewBox: `0 0 ${width} ${height}`, height });
     for (let power = Math.ceil(log(xs[0])); power <= log(xs[1]); power++) {
-      node.append(svg("line", { x1: x(10 ** power), x2: x(10 ** power), y1: 10, y2: bottom, class: "grid" }),
+      node.append(svg("line", { x1: x(10 ** power), x2: x(10 ** power), y1: 20, y2: bottom, class: "grid" }),
         svg("text", { x: x(10 ** power), y: bottom + 16, "text-anchor": "middle" }, digits(10 ** power)));
     }
     for (let power = Math.ceil(log(low)); power <= log(top); power++) {
@@ -30,7 +30,7 @@ function roofline() {
         svg("text", { x: left - 7, y: y(10 ** power) + 4, "text-anchor": "end" }, digits(10 ** power / 1000)));
     }
     node.append(svg("text", { x: right, y: bottom + 33, "text-anchor": "end" }, "operations for each byte"),
-      svg("text", { x: 0, y: 8 }, "GFLOP/s"));
+      svg("text", { x: 0, y: 11 }, "GFLOP/s"));
     roofs(node, x, y, width);
     for (const dot of [...dots].sort((a, b) => b.step.time - a.step.time)) node.append(mark(dot, x(dot.x), y(dot.y)));
     names(node, x, y, right);
@@ -48,10 +48,11 @@ function roofline() {
     };
     if (near > speeds.bandwidth) line(near, peak, "thin", width > 500 ? `cache ${digits(near / 1000)} GB/s` : "cache");
     line(speeds.bandwidth, peak, "", width > 500 ? `memory ${digits(speeds.bandwidth / 1000)} GB/s` : "memory");
-    node.append(svg("text", { x: x(xs[1]), y: y(peak) - 6, "text-anchor": "end", class: "strong" }, `${digits(peak / 1000)} GFLOP/s, float32`));
+    const flat = Math.max(xs[0], peak / speeds.bandwidth);
+    node.append(svg("text", { x: x(flat) - 4, y: y(peak) - 7, "text-anchor": "end", class: "strong halo" }, `${digits(peak / 1000)} GFLOP/s, float32`));
     if (shows16) {
       node.append(svg("path", { class: "roof thin", d: `M${x(peak / speeds.bandwidth)} ${y(narrow)} L${x(xs[1])} ${y(narrow)}` }),
-        svg("text", { x: x(xs[1]), y: y(narrow) - 6, "text-anchor": "end", class: "strong" }, `${digits(narrow / 1000)} GFLOP/s, 16 bits`));
+        svg("text", { x: x(xs[1]), y: y(narrow) - 6, "text-anchor": "end", class: "strong halo" }, `${digits(narrow / 1000)} GFLOP/s, 16 bits`));
     }
   }
 
@@ -65,13 +66,15 @@ function roofline() {
 
   function names(node, x, y, right) {
     const taken = [];
-    for (const dot of dots.filter((one) => named.has(one.at)).sort((a, b) => b.y - a.y)) {
+    const most = right < 500 ? 2 : 5;
+    const shown = dots.filter((one) => named.has(one.at)).sort((a, b) => b.step.time - a.step.time).slice(0, most);
+    for (const dot of shown.sort((a, b) => b.y - a.y)) {
       const text = cut(dot.step.name, 150);
       let at = y(dot.y) + 4;
       while (taken.some((other) => Math.abs(other - at) < 13)) at += 13;
       taken.push(at);
       const end = x(dot.x) + 22 + 6.2 * text.length > right;
-      node.append(svg("text", { x: x(dot.x) + (end ? -20 : 20), y: at, class: "strong", "text-anchor": end ? "end" : "start", "pointer-events": "none" }, text));
+      node.append(svg("text", { x: x(dot.x) + (end ? -20 : 20), y: at, class: "strong halo", "text-anchor": end ? "end" : "start", "pointer-events": "none" }, text));
     }
   }
 

@@ -3,13 +3,13 @@
 const COLUMNS = [
   { name: "#", key: (step, at) => at, text: (step, at) => String(at) },
   { name: "step", key: (step) => step.name, left: true },
-  { name: "kernel", key: (step) => step.kernel, text: (step) => step.kernel, left: true },
   { name: "time", key: (step) => step.time, text: (step) => micros(step.time) },
   { name: "share", key: (step) => step.time, text: (step) => percent(step.time / TOTAL) },
+  { name: "of floor", key: reached, text: (step) => (step.time ? percent(reached(step)) : "") },
+  { name: "kernel", key: (step) => step.kernel, text: (step) => step.kernel, left: true },
   { name: "estimate", key: (step) => step.estimate, text: (step) => micros(step.estimate) + (step.tuned ? "*" : "") },
   { name: "÷ estimate", key: ratio, text: (step) => (ratio(step) ? `${digits(ratio(step), 2)}×` : "") },
   { name: "floor", key: (step) => step.floor, text: (step) => micros(step.floor) },
-  { name: "of floor", key: reached, text: (step) => (step.time ? percent(reached(step)) : "") },
   { name: "GFLOP/s", key: (step) => rate(step.flops, step), text: (step) => digits(rate(step.flops, step)) },
   { name: "GB/s", key: (step) => rate(step.bytes, step), text: (step) => digits(rate(step.bytes, step)) },
   { name: "layout", key: layouts, text: layouts, left: true },
@@ -51,7 +51,7 @@ function types(step) {
 function chips(step) {
   const found = [];
   if (step.host) found.push("host");
-  if (step.reorder) found.push("layout copy");
+  if (step.reorder) found.push("copy");
   if (step.inputs.length && step.outputs.length && step.inputs[0].dtype !== step.outputs[0].dtype) found.push("type changes");
   return found.map((text) => el("span", { class: "chip warn" }, text));
 }
@@ -186,7 +186,7 @@ function steps() {
   const kernels = [...new Set(REPORT.steps.map((step) => step.kernel))].sort();
   const made = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, REPORT.steps.map(row)));
   return section("steps", "Steps",
-    "What runs, in order; medians of several clocked runs. A step opens to show its memory, and every kernel that was passed over, with its estimate or the reason why it cannot be taken. Estimates with a star were measured by tuning.",
+    "What runs, in order; medians of several clocked runs. A step opens to show its memory, and every kernel that was passed over, with its estimate or the reason why it cannot be taken. Estimates with a star were measured by tuning. More than 100% of the floor is reached where caches help, or Winograd's algorithm.",
     el("div", { class: "tools" },
       el("input", { type: "search", id: "filter", placeholder: "Filter: name, operator, kernel, layout", "aria-label": "Filter steps", oninput: refilter }),
       el("select", { id: "kernel", "aria-label": "Kernel", onchange: refilter }, el("option", { value: "" }, "all kernels"), kernels.map((name) => el("option", { value: name }, name))),

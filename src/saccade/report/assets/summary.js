@@ -41,12 +41,12 @@ function tiles() {
   const spent = `${percent(shares.working)} in kernels, ${percent(shares.imbalance)} waiting for other threads, ${percent(shares.barriers)} at barriers`;
   return el("div", { class: "tiles", id: "summary" },
     tile("Median latency", millis(percentiles.p50), `p95 ${millis(percentiles.p95)}, ${plural(REPORT.times.length, "sample")}`),
-    tile("Floor of the machine", micros(totals.floor), `${percent(reached)} of the median is what it needs at least`,
+    tile("Floor of the machine", micros(totals.floor), `no run can be faster; ${percent(reached)} of it reached`,
       meter([[reached, "var(--k2)"]], `${percent(reached)} of the floor reached`)),
     tile("Throughput", `${digits(rate)} /s`, images),
     tile("Memory between steps", bytes(totals.arena), `${bytes(totals.live)} in use at once`),
     tile("Weights", bytes(totals.packed + totals.raw), `${bytes(totals.packed)} packed`),
-    tile(`${plural(about.threads, "thread")}`, percent(shares.working), spent,
+    tile(`${plural(about.threads, "thread")} at work`, percent(shares.working), spent,
       meter([[shares.working, "var(--k0)"], [shares.imbalance, "var(--k1)"], [shares.barriers, "var(--k7)"]], spent)));
 }
 
@@ -80,7 +80,7 @@ function advice() {
       el("p", {}, one.hazard),
       el("div", { class: "remedy" }, el("pre", { tabindex: 0 }, el("code", {}, one.remedy)), copied(one.remedy)),
       stepLinks(one.steps),
-      el("span", { class: "chip" }, one.rule))));
+      el("p", { class: "rule" }, "rule ", el("code", {}, one.rule)))));
   const none = el("p", {}, "None of the rules found anything that is worth saying.");
   return section("advice", "Advice",
     "What rules found in this run, by what it could save. Gains are estimates from this profile and the floor; they do not add up.",
