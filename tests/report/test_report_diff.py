@@ -41,7 +41,8 @@ def test_steps_of_one_name_keep_their_order_and_copies_are_apart():
     ("change", "told"),
     [
         ({"kernel": "conv2d.winograd"}, "kernel: conv2d.direct → conv2d.winograd"),
-        ({"config": "rows 8"}, "config: rows 4 → rows 8"),
+        ({"config": "rows 8 whole"}, "config: rows 4 → 8 whole"),
+        ({"config": "rows 4 (relu($0))"}, "config: another expression"),
         ({"outputs": (place(layout="NCHW"),)}, "results stored as: NHWC → NCHW"),
         ({"inputs": (place(dtype="bfloat16"),)}, "types of operands: float32 → bfloat16"),
         ({"tuned": True}, "chosen by measurement"),

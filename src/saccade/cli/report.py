@@ -105,12 +105,14 @@ def report(
         )
         with working(f"timing {path.name}"):
             made = compiled.report(*feeds.values(), title=str(path), repeat=repeat, seconds=seconds)
+    page = "" if output is None else made.to_html(earlier)
+    # Before anything is printed: whoever reads that may go away.
+    if output is not None:
+        give_text(output, page)
+    give_json(json, made.to_json(earlier))
     say_fitted(_lines(made, earlier))
     if output is not None:
-        page = made.to_html(earlier)
-        give_text(output, page)
         say(f"wrote {output}: {len(page.encode()) / 1e3:.0f} kB")
-    give_json(json, made.to_json(earlier))
 
 
 def _check_alone(path: Path, given: list[str], earlier: Report | None) -> None:

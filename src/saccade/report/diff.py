@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from math import sqrt
 
 import numpy as np
@@ -144,8 +145,8 @@ def _what(before: ReportStep | None, after: ReportStep | None) -> Iterator[str]:
         return
     yield from _changed("operator", before.op, after.op)
     yield from _changed("kernel", before.kernel, after.kernel)
-    if before.kernel == after.kernel:
-        yield from _changed("config", before.config, after.config)
+    if before.kernel == after.kernel and before.config != after.config:
+        yield f"config: {_words(before.config, after.config)}"
     for title, a, b in (
         ("operands", before.inputs, after.inputs),
         ("results", before.outputs, after.outputs),
@@ -157,8 +158,22 @@ def _what(before: ReportStep | None, after: ReportStep | None) -> Iterator[str]:
 
 
 def _layouts(places: Sequence[TensorPlace]) -> str:
-    return ", ".join(place.layout for place in places)
+    return ", ".join(dict.fromkeys(place.layout for place in places))
 
 
 def _types(places: Sequence[TensorPlace]) -> str:
-    return ", ".join(place.dtype for place in places)
+    return ", ".join(dict.fromkeys(place.dtype for place in places))
+
+
+def _words(before: str, after: str) -> str:
+    """The words that differ between two configs, each with the one before it; no expressions."""
+    old, new = ([word for word in text.split() if "$" not in word] for text in (before, after))
+    found = []
+    for same, *places in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        a, b, c, d = map(int, places)
+        if same != "equal":
+            named = " ".join(old[a - 1 : a])
+            found.append(
+                f"{named} {' '.join(old[a:b]) or '–'} → {' '.join(new[c:d]) or '–'}".strip()
+            )
+    return "; ".join(found) or "another expression"

@@ -7,7 +7,6 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from saccade.backends.cpu.processor import cpuinfo
 from saccade.devices import device_named
@@ -21,7 +20,7 @@ _CHECKOUT = Path(__file__).parents[3]
 """Of Saccade, if it is one."""
 
 
-def describe_machine(device: str = "cpu") -> dict[str, Any]:
+def describe_machine(device: str = "cpu") -> dict[str, object]:
     """Processor, its vector instruction sets, allowed processors, memory in bytes, system.
 
     And what a device says of itself, beside that.

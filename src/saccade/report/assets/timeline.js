@@ -36,7 +36,7 @@ function timeline(report = REPORT, id = "timeline", open = openStep) {
     const width = Math.max(0.6, x(end) - x(begin) - (x(end) - x(begin) > 3 ? 0.8 : 0));
     const y = top + one.thread * row + 3;
     const step = report.steps[one.at];
-    const shown = width > 34 ? cut(step.name, width - 8) : "";
+    const shown = width > 60 ? cut(step.name, width - 8) : "";
     return [
       svg("rect", { x: x(begin), y, width, height: row - 8, rx: width > 5 ? 2 : 0, class: tone(step.kernel), "data-at": one.at }),
       shown ? svg("text", { x: x(begin) + 4, y: y + 18, class: "on" }, shown) : null,
