@@ -13,7 +13,8 @@ from report_samples import step, whole
 import saccade
 from saccade.errors import OptionError
 from saccade.kernels.select import Passed
-from saccade.report import Report
+from saccade.profile import Profile
+from saccade.report import Report, collect
 from saccade.report.collect import clocked, percentiles_of
 from saccade.report.decode import MalformedError, decode
 from saccade.report.types import Percentiles, Refused
@@ -130,6 +131,31 @@ def test_a_bundle_has_all_but_the_graph_of_the_file(compiled, tmp_path):
     found = saccade.compile(path).report(np.ones((1, 3, 20, 20), np.float32), repeat=1, seconds=0)
     assert found.imported == () and found.steps and found.blocks
     assert any("before fusion is not known" in one for one in found.about.remarks)
+
+
+def test_a_gpu_has_one_row_and_tells_of_its_code(monkeypatch):
+    """Of a plan for one, with made-up times: there may be none here."""
+    compiled = saccade.compile(model(side=16), device="cuda", machine="h200", precision="fp16")
+    plan = compiled.plan((1, 3, 16, 16))
+    phases = [(step, phase) for step in plan.steps for phase in step.phases]
+    readings = [
+        (step, phase, np.array([[[9e3 * i, 9e3 * i + 5e3]]]))
+        for i, (step, phase) in enumerate(phases)
+    ]
+    facts = [{"registers": 90 + i} for i in range(len(phases))]
+    profile = Profile.of(plan, readings, plan.speeds, facts, 30.0)
+    monkeypatch.setattr(collect, "describe_machine", lambda device: {"gpu": f"a {device} one"})
+    found = collect.report_of(
+        "net", profile, (20, (0.02,) * 30), compiled._options, compiled._started
+    )
+    assert Report.from_json(found.to_json()) == found
+    assert found.about.device == "cuda" and found.about.machine == {"gpu": "a cuda one"}
+    assert found.about.command[-2:] == ("--device cuda", "--precision fp16")
+    assert found.totals.whole == 30.0 and found.totals.queued == 20
+    assert [one.time for one in found.steps] == [5.0 * len(one.phases) for one in found.steps]
+    assert found.steps[0].facts[0] == {"registers": 90}
+    assert {len(phase) for one in found.steps for phase in one.spans} == {1}
+    assert found.blocks
 
 
 def test_a_model_without_steps_has_a_report():

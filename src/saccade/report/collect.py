@@ -234,9 +234,8 @@ def _command(plan: Plan, options: Options) -> Iterator[str]:
     for port in plan.inputs:
         if port.shape:
             yield f"--shape {quote(printable(f'{port.name}={shape_text(port.shape)}'))}"
-    yield f"--threads {plan.threads}"
-    if options.device != "cpu":
-        yield f"--device {options.device}"
+    # A GPU has no team.
+    yield f"--threads {plan.threads}" if options.device == "cpu" else f"--device {options.device}"
     if options.precision.value != "fp32":
         yield f"--precision {options.precision.value}"
 

@@ -80,6 +80,15 @@ function percent(share) {
   return `${of.toLocaleString("en", { maximumFractionDigits: of < 10 ? 1 : 0 })}%`;
 }
 
+/* 10⁹ or 10¹² a second, by what the machine reaches: `perMicro` is a count for each microsecond. */
+
+const TERA = REPORT.speeds.flops >= 1e7;
+const PREFIX = TERA ? "T" : "G";
+
+function rated(perMicro) {
+  return digits(perMicro / (TERA ? 1e6 : 1e3));
+}
+
 function plural(count, word) {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }

@@ -27,10 +27,10 @@ function roofline() {
     }
     for (let power = Math.ceil(log(low)); power <= log(top); power++) {
       node.append(svg("line", { x1: left, x2: right, y1: y(10 ** power), y2: y(10 ** power), class: "grid" }),
-        svg("text", { x: left - 7, y: y(10 ** power) + 4, "text-anchor": "end" }, digits(10 ** power / 1000)));
+        svg("text", { x: left - 7, y: y(10 ** power) + 4, "text-anchor": "end" }, rated(10 ** power)));
     }
     node.append(svg("text", { x: right, y: bottom + 33, "text-anchor": "end" }, "operations for each byte"),
-      svg("text", { x: 0, y: 11 }, "GFLOP/s"));
+      svg("text", { x: 0, y: 11 }, `${PREFIX}FLOP/s`));
     roofs(node, x, y, width);
     for (const dot of [...dots].sort((a, b) => b.step.time - a.step.time)) node.append(mark(dot, x(dot.x), y(dot.y)));
     names(node, x, y, right);
@@ -46,13 +46,14 @@ function roofline() {
       const angle = -Math.atan2(y(at * bandwidth) - y(at * 4 * bandwidth), x(at * 4) - x(at)) * 180 / Math.PI;
       node.append(svg("text", { x: x(at), y: y(at * bandwidth) - 6, transform: `rotate(${angle} ${x(at)} ${y(at * bandwidth)})` }, text));
     };
-    if (near > speeds.bandwidth) line(near, peak, "thin", width > 500 ? `cache ${digits(near / 1000)} GB/s` : "cache");
-    line(speeds.bandwidth, peak, "", width > 500 ? `memory ${digits(speeds.bandwidth / 1000)} GB/s` : "memory");
+    const highest = shows16 ? narrow : peak;
+    if (near > speeds.bandwidth) line(near, highest, "thin", width > 500 ? `cache ${rated(near)} ${PREFIX}B/s` : "cache");
+    line(speeds.bandwidth, highest, "", width > 500 ? `memory ${rated(speeds.bandwidth)} ${PREFIX}B/s` : "memory");
     const flat = Math.max(xs[0], peak / speeds.bandwidth);
-    node.append(svg("text", { x: x(flat) - 4, y: y(peak) - 7, "text-anchor": "end", class: "strong halo" }, `${digits(peak / 1000)} GFLOP/s, float32`));
+    node.append(svg("text", { x: x(flat) - 4, y: y(peak) - 7, "text-anchor": "end", class: "strong halo" }, `${rated(peak)} ${PREFIX}FLOP/s, float32`));
     if (shows16) {
-      node.append(svg("path", { class: "roof thin", d: `M${x(peak / speeds.bandwidth)} ${y(narrow)} L${x(xs[1])} ${y(narrow)}` }),
-        svg("text", { x: x(xs[1]), y: y(narrow) - 6, "text-anchor": "end", class: "strong halo" }, `${digits(narrow / 1000)} GFLOP/s, 16 bits`));
+      node.append(svg("path", { class: "roof", d: `M${x(flat)} ${y(peak)} L${x(xs[1])} ${y(peak)}` }),
+        svg("text", { x: x(xs[1]), y: y(narrow) - 6, "text-anchor": "end", class: "strong halo" }, `${rated(narrow)} ${PREFIX}FLOP/s, 16 bits`));
     }
   }
 
@@ -80,7 +81,7 @@ function roofline() {
 
   function describe(at) {
     const step = REPORT.steps[at];
-    return `${step.op} ${step.name}\n${step.kernel}\n${digits(step.flops / step.time / 1000)} GFLOP/s, ${digits(step.bytes / step.time / 1000)} GB/s\n${digits(step.flops / step.bytes)} operations for each byte\n${micros(step.time)}, floor ${micros(step.floor)} (${percent(step.floor / step.time)})`;
+    return `${step.op} ${step.name}\n${step.kernel}\n${rated(step.flops / step.time)} ${PREFIX}FLOP/s, ${rated(step.bytes / step.time)} ${PREFIX}B/s\n${digits(step.flops / step.bytes)} operations for each byte\n${micros(step.time)}, floor ${micros(step.floor)} (${percent(step.floor / step.time)})`;
   }
 
   const made = chart("Roofline of the steps; arrow keys walk through them, Enter opens one", draw, describe, openStep);

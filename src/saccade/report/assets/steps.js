@@ -10,8 +10,8 @@ const COLUMNS = [
   { name: "estimate", key: (step) => step.estimate, text: (step) => micros(step.estimate) + (step.tuned ? "*" : "") },
   { name: "÷ estimate", key: ratio, text: (step) => (ratio(step) ? `${digits(ratio(step), 2)}×` : "") },
   { name: "floor", key: (step) => step.floor, text: (step) => micros(step.floor) },
-  { name: "GFLOP/s", key: (step) => rate(step.flops, step), text: (step) => digits(rate(step.flops, step)) },
-  { name: "GB/s", key: (step) => rate(step.bytes, step), text: (step) => digits(rate(step.bytes, step)) },
+  { name: `${PREFIX}FLOP/s`, key: (step) => rate(step.flops, step), text: (step) => rated(rate(step.flops, step)) },
+  { name: `${PREFIX}B/s`, key: (step) => rate(step.bytes, step), text: (step) => rated(rate(step.bytes, step)) },
   { name: "layout", key: layouts, text: layouts, left: true },
   { name: "type", key: types, text: types, left: true },
   { name: "others", key: (step) => step.refused.length, text: (step) => String(step.refused.length || "") },
@@ -29,7 +29,7 @@ function reached(step) {
 }
 
 function rate(count, step) {
-  return step.time ? count / step.time / 1000 : 0;
+  return step.time ? count / step.time : 0;
 }
 
 function change(a, b) {

@@ -8,7 +8,7 @@ function head() {
     el("h1", {}, BEFORE ? `${name}: two runs` : name),
     el("ul", { class: "facts" },
       fact("", about.inputs.join(", ")),
-      fact("", about.precision), fact("on", about.device), fact("", plural(about.threads, "thread")),
+      fact("", about.precision), fact("on", about.device), fact("", about.device === "cpu" ? plural(about.threads, "thread") : ""),
       fact("", about.machine.gpu || about.machine.cpu || ""), fact("", about.isa)),
     el("ul", { class: "facts" },
       fact("Saccade", about.saccade), fact("commit", about.commit),
@@ -38,7 +38,10 @@ function tiles() {
   const reached = percentiles.p50 ? floor / percentiles.p50 : 0;
   const rate = percentiles.p50 ? 1000 / percentiles.p50 : 0;
   const images = totals.batch > 1 ? `${digits(rate * totals.batch)} images/s, ${totals.batch} a run` : "runs one after the other";
-  const spent = `${percent(shares.working)} in kernels, ${percent(shares.imbalance)} waiting for other threads, ${percent(shares.barriers)} at barriers`;
+  const cpu = about.device === "cpu";
+  const spent = cpu
+    ? `${percent(shares.working)} in kernels, ${percent(shares.imbalance)} waiting for other threads, ${percent(shares.barriers)} at barriers`
+    : `${percent(shares.working)} in kernels, the rest between them, clocked one by one`;
   return el("div", { class: "tiles", id: "summary" },
     tile("Median latency", millis(percentiles.p50), `p95 ${millis(percentiles.p95)}, ${plural(REPORT.times.length, "sample")}`),
     tile("Floor of the machine", micros(totals.floor), `no run can be faster; ${percent(reached)} of it reached`,
@@ -46,7 +49,7 @@ function tiles() {
     tile("Throughput", `${digits(rate)} /s`, images),
     tile("Memory between steps", bytes(totals.arena), `${bytes(totals.live)} in use at once`),
     tile("Weights", bytes(totals.packed + totals.raw), `${bytes(totals.packed)} packed`),
-    tile(`${plural(about.threads, "thread")} at work`, percent(shares.working), spent,
+    tile(cpu ? `${plural(about.threads, "thread")} at work` : "At work", percent(shares.working), spent,
       meter([[shares.working, "var(--k0)"], [shares.imbalance, "var(--k1)"], [shares.barriers, "var(--k7)"]], spent)));
 }
 
@@ -106,9 +109,9 @@ function setting() {
       el("div", {}, el("h3", {}, "Machine"), list([
         ...Object.entries(about.machine),
         ["usable cores", String(about.cores)],
-        ["arithmetic of a core", `${digits(speeds.flops / 1000)} GFLOP/s`],
-        ["memory", `${digits(speeds.bandwidth / 1000)} GB/s`],
-        ["last-level cache", `${bytes(speeds.cache)}, ${digits(speeds.cache_bandwidth / 1000)} GB/s a core`]])),
+        [about.device === "cpu" ? "arithmetic of a core" : "arithmetic", `${rated(speeds.flops)} ${PREFIX}FLOP/s`],
+        ["memory", `${rated(speeds.bandwidth)} ${PREFIX}B/s`],
+        ["last-level cache", `${bytes(speeds.cache)}, ${rated(speeds.cache_bandwidth)} ${PREFIX}B/s${about.device === "cpu" ? " a core" : ""}`]])),
       el("div", {}, el("h3", {}, "Versions"), list([["Saccade", about.saccade], ...Object.entries(about.versions)]))),
     about.remarks.length ? el("h3", {}, "Remarks") : null,
     about.remarks.length ? el("ul", {}, about.remarks.map((one) => el("li", {}, one))) : null,
