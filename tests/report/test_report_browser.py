@@ -59,10 +59,17 @@ def large(count):
     return report(*steps, imported=tuple(nodes))
 
 
+def wide(threads):
+    """A run on so many threads."""
+    span = tuple((float(thread), 100.0) for thread in range(threads))
+    return report(*(step(f"conv{i}", spans=(span,)) for i in range(40)))
+
+
 PAGES = {
     "one": lambda: advised(whole()).to_html(),
     "two": lambda: slower(whole()).to_html(advised(whole())),
     "large": lambda: large(500).to_html(),
+    "wide": lambda: wide(64).to_html(),
     "empty": lambda: report().to_html(),
     "hostile": lambda: slower(whole(HOSTILE)).to_html(whole(HOSTILE)),
 }
@@ -282,6 +289,15 @@ def test_both_graphs_show_what_became_of_a_node(shown):
     assert len(texts(browser, "#graph li.chosen")) == 3, "the step, and the two nodes in it"
     told = " ".join(texts(browser, "#graph .chip"))
     assert "copy" in told and "type changes" in told and "NHWC → NCHW" not in texts(browser, "h1")
+
+
+def test_many_threads_have_a_row_each(shown):
+    browser = shown("wide", 390)
+    blocks = (
+        "[...document.querySelectorAll('#timeline [data-at=\"0\"]')].map((b) => b.y.baseVal.value)"
+    )
+    assert len(set(browser.run(blocks))) == 64
+    assert browser.run("document.querySelector('#timeline .chart').clientHeight") < 700
 
 
 def test_five_hundred_steps_are_drawn_at_once(shown):

@@ -198,14 +198,14 @@ def _about(title: str, plan: Plan, options: Options, missing: Sequence[str]) -> 
     remarks = [*missing, *plan.notes, *(f"tuned choice not taken: {why}" for why in plan.refused)]
     if len(remarks) > _REMARKS:
         remarks[_REMARKS:] = [f"and {len(remarks) - _REMARKS} more remarks"]
-    machine = describe_machine(plan.device)
+    machine = describe_machine(options.device)
     return About(
         model=printable(title),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         saccade=VERSION,
         commit=commit(),
         code=sources_digest()[:12],
-        device=plan.device,
+        device=options.device,
         precision=options.precision.value,
         threads=plan.threads,
         exact=plan.exact,

@@ -3,9 +3,11 @@
 function timeline(report = REPORT, id = "timeline", open = openStep) {
   const spans = report.steps.flatMap((step, at) => step.spans.flatMap((phase, number) =>
     phase.map(([start, end], thread) => ({ at, number, thread, start, end }))));
-  const whole = Math.max(...spans.map((one) => one.end), 1);
-  const threads = 1 + Math.max(0, ...spans.map((one) => one.thread));
-  const row = 36, left = 62, top = 8;
+  // Not spread as arguments: many threads make more spans than a call takes.
+  const whole = spans.reduce((most, one) => Math.max(most, one.end), 1);
+  const threads = spans.reduce((most, one) => Math.max(most, one.thread + 1), 1);
+  const row = threads > 8 ? Math.max(9, Math.floor(300 / threads)) : 36;
+  const gap = row > 20 ? 8 : 2, left = 62, top = 8;
   const view = { from: 0, to: whole };
   const label = "Timeline by thread; arrow keys walk through the steps, Enter opens one";
 
@@ -17,8 +19,8 @@ function timeline(report = REPORT, id = "timeline", open = openStep) {
     for (let thread = 0; thread < threads; thread++) {
       const y = top + thread * row;
       const name = report.about.device === "cpu" ? `thread ${thread}` : report.about.device;
-      node.append(svg("text", { x: 0, y: y + row / 2 }, name),
-        svg("rect", { x: left, y: y + 3, width: width - left - 8, height: row - 8, fill: "var(--sunk)", rx: 3 }));
+      if (thread % Math.ceil(14 / row) === 0) node.append(svg("text", { x: 0, y: y + row / 2 + 2 }, name));
+      node.append(svg("rect", { x: left, y: y + gap / 2, width: width - left - 8, height: row - gap, fill: "var(--sunk)", rx: 3 }));
     }
     for (const time of ticks(view.from, view.to, (width - left) / 110)) {
       const y = top + threads * row;
@@ -34,11 +36,11 @@ function timeline(report = REPORT, id = "timeline", open = openStep) {
   function block(one, x) {
     const begin = Math.max(one.start, view.from), end = Math.min(one.end, view.to);
     const width = Math.max(0.6, x(end) - x(begin) - (x(end) - x(begin) > 3 ? 0.8 : 0));
-    const y = top + one.thread * row + 3;
+    const y = top + one.thread * row + gap / 2;
     const step = report.steps[one.at];
-    const shown = width > 60 ? cut(step.name, width - 8) : "";
+    const shown = width > 60 && row > 20 ? cut(step.name, width - 8) : "";
     return [
-      svg("rect", { x: x(begin), y, width, height: row - 8, rx: width > 5 ? 2 : 0, class: tone(step.kernel), "data-at": one.at }),
+      svg("rect", { x: x(begin), y, width, height: row - gap, rx: width > 5 ? 2 : 0, class: tone(step.kernel), "data-at": one.at }),
       shown ? svg("text", { x: x(begin) + 4, y: y + 18, class: "on" }, shown) : null,
     ].filter(Boolean);
   }
