@@ -32,10 +32,10 @@ from saccade import layout, passes
 from saccade import plan as planner
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.runtime.program import CpuProgram, Stopwatch
-from saccade.cli._machine import describe_machine
 from saccade.ir import Array, DType, Graph, Value
 from saccade.options import Options
 from saccade.processes import Processes
+from saccade.report.machine import describe_machine
 
 __all__ = ["MARKS", "NOTES", "RESULTS", "main", "table"]
 

@@ -25,10 +25,10 @@ import saccade
 from benchmarks.models import prepare
 from saccade.backends.cpu.insitu import InSitu
 from saccade.backends.cpu.processor import this_machine
-from saccade.cli._machine import describe_machine
 from saccade.engine import Engine, sizes_of
 from saccade.options import Options
 from saccade.processes import Processes
+from saccade.report.machine import describe_machine
 from saccade.tuning import Bounds, Measured, Swaps, TimingStore
 from saccade.tuning.candidates import TuningCandidate, candidates
 from saccade.tuning.judge import judge

@@ -20,9 +20,9 @@ from benchmarks.gpu import SUITE, measure_gpu
 from benchmarks.measure import MEASURES, Method
 from benchmarks.models import prepare
 from benchmarks.record import SCHEMA, Record, ResultFile, load, merge, save
-from saccade.cli._machine import describe_machine
 from saccade.errors import SaccadeError
 from saccade.options import default_threads
+from saccade.report.machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -21,7 +21,7 @@ IMPORTS = {
     "memory": set(),
     "backend": set(),
     "program": set(),
-    "signature": set(),
+    "signature": {"errors"},
     "backends/cpu/processor": set(),
     "backends/lengths": set(),
     "sources": set(),
@@ -96,6 +96,20 @@ IMPORTS = {
     },
     "backends/host": {"ir", "plan"},
     "profile": {"errors", "ir", "kernels", "locks", "plan", "tables"},
+    "report": {
+        "backends/cpu/processor",
+        "devices",
+        "errors",
+        "ir",
+        "kernels",
+        "locks",
+        "options",
+        "plan",
+        "profile",
+        "signature",
+        "sources",
+        "version",
+    },
     "kernels/cuda": {
         "backends/cuda/codegen",
         "backends/cuda/fusions",
@@ -151,7 +165,7 @@ IMPORTS = {
         "locks",
         "plan",
     },
-    "model": {"errors", "held", "locks", "options", "profile", "shapes", "signature"},
+    "model": {"errors", "held", "locks", "options", "profile", "report", "shapes", "signature"},
     "backends/cuda": {
         "backends",
         "backends/cuda/ahead",
@@ -292,7 +306,6 @@ IMPORTS = {
     "__init__": {"compile", "errors", "limits", "locks", "options", "version"},
     "cli": {
         "__init__",
-        "backends/cpu/processor",
         "backends/cuda/gpus",
         "caches",
         "devices",
@@ -305,6 +318,7 @@ IMPORTS = {
         "plan",
         "processes",
         "profile",
+        "report",
         "shapes",
         "signature",
         "tables",
@@ -318,7 +332,7 @@ IMPORTS = {
 # Rooms whose types are all told: mypy can hold each use against each definition.
 TYPED = (
     "ahead", "backend", "devices", "engine", "frontend", "layout", "lowered", "model",
-    "opdefs", "passes", "plan", "profile", "tuning",
+    "opdefs", "passes", "plan", "profile", "report", "tuning",
 )  # fmt: skip
 
 # Packages that stay where they belong: peers, compilers and drivers.
@@ -337,6 +351,8 @@ MAY_IMPORT = {
 HANDS_OVER = {
     ("saccade.plan.types", "saccade.plan.json"): "Plan.to_json, Plan.from_json",
     ("saccade.plan.types", "saccade.plan.text"): "Plan.__str__",
+    ("saccade.report.types", "saccade.report.diff"): "Report.to_json",
+    ("saccade.report.types", "saccade.report.page"): "Report.to_html",
 }
 
 

@@ -68,6 +68,7 @@ def test_plans_and_profiles_are_those_of_values():
     assert [port.shape for port in plan.outputs] == [(2, 5)]
     assert model.plan(x=X.shape, axes=np.array([0, 1])).outputs[0].shape == (5,)
     assert model.profile(X, np.array([1]), repeat=1).steps
+    assert model.report(X, np.array([1]), repeat=1, seconds=0).steps
     assert model.assembly("*", X.shape, np.array([1]))
     assert model.stages == ()
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from saccade.onnxruntime import InferenceSession
     from saccade.plan import Plan
     from saccade.profile import Profile
+    from saccade.report import Report
 
 __all__ = [
     "CacheError",
@@ -62,6 +63,7 @@ __all__ = [
     "PlanError",
     "Precision",
     "Profile",
+    "Report",
     "SaccadeError",
     "TensorInfo",
     "UnsupportedModelError",
@@ -72,7 +74,7 @@ __all__ = [
 __version__ = VERSION
 _HOME = {
     "InferenceSession": "onnxruntime", "Model": "model", "Plan": "plan", "Profile": "profile",
-    "TensorInfo": "model",
+    "Report": "report", "TensorInfo": "model",
 }  # fmt: skip
 
 

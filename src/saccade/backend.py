@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from saccade.layout import Fusions, GraphLayout, Preferred
     from saccade.plan import Needs, Plan, Step
     from saccade.program import Program
-    from saccade.tuning import Outcome, TuneRequest
+    from saccade.tuning import Outcome, TimingStore, TuneRequest
 
 __all__ = ["Backend"]
 
@@ -149,6 +149,9 @@ class Backend(Protocol):
             OptionError: If the device has no bundles.
             CompileError: If a kernel cannot be compiled.
         """
+
+    def timings(self) -> TimingStore | None:
+        """What was measured of variants on this machine; None if nothing is measured."""
 
     def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step; see `Model.tune`.

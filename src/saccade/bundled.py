@@ -65,7 +65,7 @@ def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked 
             )
     chosen = device_named(head.device)
     # In place of an engine: whoever needs one asks for what no bundle holds.
-    return Model(_refusal(path, file), chosen.arrays, chosen.bundled(file))
+    return Model(_refusal(path, file), chosen.arrays, chosen.bundled(file), options)
 
 
 def _refusal(path: Path, file: BundleFile) -> Callable[[], Engine]:

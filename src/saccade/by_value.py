@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from saccade.plan import Plan
     from saccade.profile import Profile
     from saccade.program import Result
+    from saccade.report import Report
 
 __all__ = ["ByValueModel"]
 
@@ -78,6 +79,18 @@ class ByValueModel(Model):
         """See the base class."""
         model, rest = self._part(self._named(args, kwargs))
         return model.profile(repeat=repeat, **rest)
+
+    def report(
+        self,
+        *args: object,
+        title: str = "MODEL",
+        repeat: int = 20,
+        seconds: float = 2.0,
+        **kwargs: object,
+    ) -> Report:
+        """See the base class."""
+        model, rest = self._part(self._named(args, kwargs))
+        return model.report(title=title, repeat=repeat, seconds=seconds, **rest)
 
     def tune(
         self,

@@ -171,7 +171,7 @@ def _model(
 
         return Engine(lower, options, processes, store, lasting=identity is not None)
 
-    model = Model(start, chosen.arrays, store)
+    model = Model(start, chosen.arrays, store, options)
     while early:  # an earlier start left everything
         early.pop().close()
     return model

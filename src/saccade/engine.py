@@ -17,10 +17,10 @@ from saccade.devices import device_named
 from saccade.errors import InputError
 from saccade.ir import Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
-from saccade.kernels.base import Key
+from saccade.kernels.base import Call, Key
 from saccade.lowered import Lowered
 from saccade.options import Options
-from saccade.plan import Needs, Plan
+from saccade.plan import Needs, Plan, Step
 from saccade.processes import Processes
 from saccade.signature import Signature, TensorInfo, shape_text
 from saccade.version import VERSION
@@ -44,6 +44,7 @@ class Engine:
     Attributes:
         signature: Inputs and outputs.
         trace: Gives the text of the graph after the frontend and after each pass.
+        imported: Gives the graph as the frontend made it, before any pass.
         backend: Of `options.device`.
         graph: After every pass.
         identity: Distinguishes its constants from those of other models.
@@ -62,6 +63,7 @@ class Engine:
         self.backend = device_named(options.device).backend(options, processes, store)
         lowering = lower()
         self.trace: Callable[[], Mapping[str, str]] = lowering.trace
+        self.imported: Callable[[], Graph] = lowering.imported
         self.graph = graph = lowering.graph
         self.identity = lowering.identity
         self._lasting = lasting
@@ -237,6 +239,20 @@ class Engine:
         if self._lasting:
             tuning.keep(self.identity, self._algorithms)
         return outcome
+
+    def measured(self, plan: Plan) -> tuple[tuple[tuning.Measured, ...], ...]:
+        """For each step of a plan, what was ever measured here of ways to do it."""
+        known = self.backend.timings()
+        if known is None:
+            return ((),) * len(plan.steps)
+        return tuple(known.of(tuning.call_key(self._call(plan, step))) for step in plan.steps)
+
+    def _call(self, plan: Plan, step: Step) -> Call:
+        """The call that a step was chosen for."""
+        constant = tuple(slot.ref.base >= plan.constant_base for slot in step.inputs)
+        inputs, outputs = (tuple(s.view for s in side) for side in (step.inputs, step.outputs))
+        target = self.backend.target
+        return Call(step.op, inputs, outputs, constant, target, plan.threads, plan.exact)
 
     @property
     def algorithms(self) -> tuning.Algorithms:

@@ -48,12 +48,14 @@ class Lowered:
         graph: The graph.
         identity: Equal for equal contents; distinguishes the constants of different models.
         trace: Gives the text of the graph after the frontend and after each pass.
+        imported: Gives the graph as the frontend made it, before any pass.
         entry: Name of the graph's entry in its folder of the cache, if it has a place there.
     """
 
     graph: Graph
     identity: str
     trace: Callable[[], Mapping[str, str]]
+    imported: Callable[[], Graph]
     entry: str | None = None
 
 
@@ -106,7 +108,8 @@ def begin(
         name = identity or f"model-{next(_fresh)}"
         # Seldom asked for, so the source is lowered once more instead of keeping every stage.
         trace = lru_cache(maxsize=1)(lambda: _stages(source, options, known))
-        return Lowered(graph, name, trace, None if place is None else place.name)
+        entry = None if place is None else place.name
+        return Lowered(graph, name, trace, lambda: _imported(source, options, known), entry)
 
     return finish
 
@@ -131,11 +134,16 @@ def _lower_file(
     _write(_lower(source, options, known, mapped=True), place)
 
 
+def _imported(source: object, options: Options, known: _Known) -> Graph:
+    preload(*_READERS)
+    return frontend.load(source, options, known=known)
+
+
 def _stages(source: object, options: Options, known: _Known) -> dict[str, str]:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
-    graph = frontend.load(source, options, known=known)
+    graph = _imported(source, options, known)
     found = {"frontend": format_graph(graph)}
 
     def note(name: str, after: Graph, notes: Sequence[object]) -> None:

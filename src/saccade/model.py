@@ -14,9 +14,9 @@ import numpy as np
 from saccade import held
 from saccade.errors import InputError, OptionError
 from saccade.locks import Lock, forkless, preload
-from saccade.options import usable_path
+from saccade.options import Options, check_repeat, check_seconds, usable_path
 from saccade.shapes import as_shape
-from saccade.signature import TensorInfo
+from saccade.signature import TensorInfo, by_name
 
 if TYPE_CHECKING:
     from saccade import tuning
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from saccade.plan import Plan
     from saccade.profile import Profile
     from saccade.program import Arrays, DeviceBuffer, HostArray, HostResult, Program, Result, Store
+    from saccade.report import Report
 
 __all__ = ["Model", "TensorInfo"]
 
 PLANS_KEPT = 16
-_MOST_RUNS = 1 << 20  # of a profile, which keeps the times of all of them
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of the inputs, in order."""
@@ -45,8 +45,14 @@ class Model:
 
     made_by: Callable[[], Model]
 
-    def __init__(self, start: Callable[[], Engine], arrays: Arrays, store: Store | None) -> None:
-        self._start = start
+    def __init__(
+        self,
+        start: Callable[[], Engine],
+        arrays: Arrays,
+        store: Store | None,
+        options: Options,
+    ) -> None:
+        self._start, self._options = start, options
         self._take, self._give = arrays.take, arrays.give
         self._clock, self._queued = arrays.clock, arrays.queued
         self._store = store
@@ -147,7 +153,7 @@ class Model:
             InputError: If an input does not fit.
             OptionError: If `repeat` is not 1 to 2²⁰.
         """
-        _check_repeat(repeat)
+        check_repeat(repeat)
         named = self._named(args, kwargs)
         arrays = self._arrays(named)
         with forkless:
@@ -159,6 +165,39 @@ class Model:
             readings = program.profile(arrays, repeat)
             whole = self._whole(program, arrays)
         return Profile.of(program.plan, readings, program.speeds(), program.facts(), whole)
+
+    def report(
+        self,
+        *args: object,
+        title: str = "MODEL",
+        repeat: int = 20,
+        seconds: float = 2.0,
+        **kwargs: object,
+    ) -> Report:
+        """A profile, the times of whole runs, and all that explains them, to look at in a browser.
+
+        Args:
+            *args: Inputs by position.
+            title: What it is called, and what its commands name: the model's file.
+            repeat: Runs of the profile.
+            seconds: How long whole runs are timed for; a few are in any case.
+            **kwargs: Inputs by name.
+
+        Raises:
+            InputError: If an input does not fit.
+            OptionError: If `repeat` is not 1 to 2²⁰, or `seconds` is negative or no number.
+        """
+        check_seconds(seconds)
+        with forkless:
+            from saccade.report.collect import clocked, report_of  # noqa: PLC0415 - see `profile`
+
+        profile = self.profile(*args, repeat=repeat, **kwargs)
+        named = self._named(args, kwargs)
+        arrays = self._arrays(named)
+        program = self._program(tuple(a.shape for a in arrays))
+        with self._holding(named):
+            times = clocked(lambda: program.run(arrays), self._clock, self._queued, seconds)
+        return report_of(title, profile, times, self._options, self._started)
 
     def tune(
         self,
@@ -184,7 +223,7 @@ class Model:
             OptionError: If the device cannot be tuned, or `seconds` is negative or no number.
             DeviceError: If there is no GPU, or it was lost; what was measured is kept.
         """
-        _check_seconds(seconds)
+        check_seconds(seconds)
         named = self._named(args, kwargs)
         arrays = self._arrays(named)
         with self._holding(named):
@@ -317,22 +356,7 @@ class Model:
         return 1e3 * min(times[1:])
 
     def _named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-        names = [info.name for info in self.inputs]
-        if len(args) > len(names):
-            raise InputError(
-                f"{len(args)} inputs given, the model has {len(names)}: {', '.join(names)}"
-            )
-        given = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names:
-                raise InputError(f"there is no input {name!r}; the model has {', '.join(names)}")
-            if name in given:
-                raise InputError(f"input {name!r} is given twice")
-            given[name] = value
-        missing = [name for name in names if name not in given]
-        if missing:
-            raise InputError(f"missing input(s): {', '.join(missing)}")
-        return given
+        return by_name(self.inputs, args, kwargs)
 
     def _arrays(self, given: Mapping[str, object]) -> list[DeviceBuffer]:
         return [
@@ -371,18 +395,3 @@ class Model:
             if self._engine is None:
                 self._engine = self._start()
             return self._engine
-
-
-def _check_repeat(repeat: object) -> None:
-    whole = repeat if isinstance(repeat, (int, np.integer)) else 0
-    # True would count as 1.
-    if isinstance(repeat, bool) or not 1 <= whole <= _MOST_RUNS:
-        raise OptionError(f"repeat must be an integer from 1 to {_MOST_RUNS}, is {repeat!r}")
-
-
-def _check_seconds(seconds: object) -> None:
-    if seconds is None:
-        return
-    number = seconds if isinstance(seconds, (int, float, np.integer, np.floating)) else -1.0
-    if isinstance(seconds, bool) or not number >= 0:  # NaN is not
-        raise OptionError(f"seconds must be a number, 0 or more, is {seconds!r}")

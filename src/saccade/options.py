@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from numbers import Integral, Real
 from pathlib import Path
 
 from saccade.devices import DEVICES, device_named
@@ -21,6 +22,8 @@ __all__ = [
     "Precision",
     "cache_bytes",
     "cache_dir",
+    "check_repeat",
+    "check_seconds",
     "default_threads",
     "parse_bytes",
     "usable_path",
@@ -45,6 +48,7 @@ MOST_THREADS = 1024
 """More than any machine has; a mistyped number must not use up all that a system can have."""
 
 _CACHE_BYTES = 8 << 30
+_MOST_RUNS = 1 << 20  # of a profile, which keeps the times of all of them
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -180,6 +184,23 @@ def usable_path(given: str | os.PathLike[str]) -> Path | None:
         return None
     usable = isinstance(text, str) and b"\0" not in encoded
     return Path(text) if usable else None
+
+
+def check_repeat(repeat: object) -> None:
+    """Raise an `OptionError` where this is no number of runs of a profile."""
+    whole = int(repeat) if isinstance(repeat, Integral) else 0
+    # True would count as 1.
+    if isinstance(repeat, bool) or not 1 <= whole <= _MOST_RUNS:
+        raise OptionError(f"repeat must be an integer from 1 to {_MOST_RUNS}, is {repeat!r}")
+
+
+def check_seconds(seconds: object) -> None:
+    """Raise an `OptionError` where this is no time that something may take."""
+    if seconds is None:
+        return
+    number = float(seconds) if isinstance(seconds, Real) else -1.0
+    if isinstance(seconds, bool) or not number >= 0:  # NaN is not
+        raise OptionError(f"seconds must be a number, 0 or more, is {seconds!r}")
 
 
 def default_threads() -> int:

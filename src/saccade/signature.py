@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
-__all__ = ["Signature", "TensorInfo", "shape_text"]
+from saccade.errors import InputError
+
+__all__ = ["Signature", "TensorInfo", "by_name", "shape_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,32 @@ class Signature:
         except (TypeError, RecursionError) as error:
             raise ValueError(f"no signature: {error}") from error
         return cls(inputs, outputs)
+
+
+def by_name(
+    inputs: Sequence[TensorInfo], args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    """What a caller gives by position and by name, under the names of the inputs.
+
+    Raises:
+        InputError: If an input is missing, unknown or given twice.
+    """
+    names = [info.name for info in inputs]
+    if len(args) > len(names):
+        raise InputError(
+            f"{len(args)} inputs given, the model has {len(names)}: {', '.join(names)}"
+        )
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise InputError(f"there is no input {name!r}; the model has {', '.join(names)}")
+        if name in given:
+            raise InputError(f"input {name!r} is given twice")
+        given[name] = value
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise InputError(f"missing input(s): {', '.join(missing)}")
+    return given
 
 
 def shape_text(shape: Sequence[object]) -> str:

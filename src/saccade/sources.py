@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["sources_digest"]
 
-_APART = ("cli", "testing")
+_APART = ("cli", "report", "testing")
 """Rooms that no answer depends on."""
 
 

@@ -141,6 +141,9 @@ class NullBackend:
     ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         raise OptionError("the null device has no bundles")
 
+    def timings(self) -> None:
+        pass  # nothing was ever measured
+
     def tune(self, request: TuneRequest) -> Outcome:
         raise OptionError("the null device cannot be tuned")
 

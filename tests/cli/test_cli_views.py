@@ -14,7 +14,7 @@ from saccade.kernels.cpu import CPU_KERNELS
 
 pytestmark = pytest.mark.usefixtures("engine")
 
-COMMANDS = ("run", "bench", "tune", "profile", "inspect", "compare")
+COMMANDS = ("run", "bench", "tune", "profile", "report", "inspect", "compare")
 
 
 def test_profile_prints_and_writes(saccade_cli, engine, model_file, tmp_path):

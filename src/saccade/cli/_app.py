@@ -18,6 +18,7 @@ from saccade.cli.cache import cache
 from saccade.cli.compare import compare
 from saccade.cli.inspect import inspect
 from saccade.cli.profile import profile
+from saccade.cli.report import report
 from saccade.cli.run import run
 from saccade.cli.tune import tune
 from saccade.cli.warm import warm
@@ -101,6 +102,17 @@ def common(
     del version  # told already
 
 
-for command in (run, build, warm, bench, bench_ops, tune, profile, inspect, compare):
+for command in (
+    run,
+    build,
+    warm,
+    bench,
+    bench_ops,
+    tune,
+    profile,
+    report,
+    inspect,
+    compare,
+):
     app.command()(quietly(command))
 app.add_typer(cache, name="cache")

@@ -20,6 +20,7 @@ __all__ = [
     "ModelArgument",
     "PrecisionOption",
     "ProgramShapesOption",
+    "RepeatOption",
     "ShapeOption",
     "ThreadsOption",
     "existing_model",
@@ -71,6 +72,7 @@ JsonOption = Annotated[
         "--json", metavar="FILE|-", help="Write the figures as JSON; -: print them, and no more."
     ),
 ]
+RepeatOption = Annotated[int, typer.Option(min=1, metavar="N", help="Runs per step.")]
 ImportOption = Annotated[
     Path | None,
     typer.Option(

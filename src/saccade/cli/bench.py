@@ -112,7 +112,7 @@ def _differences(result: BenchResult, setup: BenchSetup, engines: list[str]) -> 
 def _document(setup: BenchSetup, result: BenchResult) -> dict[str, Any]:
     """What --json writes."""
     from saccade.cli._bench_session import ratios
-    from saccade.cli._machine import describe_machine
+    from saccade.report.machine import describe_machine
 
     return {
         "model": setup.spec.path,

@@ -286,7 +286,7 @@ def _write(
     import datetime
     from importlib.metadata import PackageNotFoundError, version
 
-    from saccade.cli._machine import describe_machine
+    from saccade.report.machine import describe_machine
 
     versions = {}
     for package in ("torch", "torchvision"):

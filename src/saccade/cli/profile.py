@@ -17,6 +17,7 @@ from saccade.cli._options import (
     JsonOption,
     ModelArgument,
     PrecisionOption,
+    RepeatOption,
     ShapeOption,
     ThreadsOption,
     existing_model,
@@ -27,7 +28,6 @@ from saccade.cli._print import say_fitted
 
 __all__ = ["profile"]
 
-RepeatOption = Annotated[int, typer.Option(min=1, metavar="N", help="Runs per step.")]
 TraceOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write one run as a trace for Perfetto or chrome://tracing."),

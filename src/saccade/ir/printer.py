@@ -14,7 +14,7 @@ from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.op import Op
 
-__all__ = ["format_graph", "format_map"]
+__all__ = ["format_graph", "format_map", "format_op"]
 
 _LONGEST_LINE = 100_000  # characters
 
@@ -53,10 +53,10 @@ def _format_node(node: Node) -> str:
     results = ", ".join(map(repr, node.outputs))
     operands = ", ".join(map(_name, node.inputs))
     comment = f"  # {printable(node.name)}" if node.name else ""
-    return f"{results} = {_format_op(node.op)}({operands}){comment}"
+    return f"{results} = {format_op(node.op)}({operands}){comment}"
 
 
-def _format_op(op: Op) -> str:
+def format_op(op: Op) -> str:
     """The operator and those of its attributes that differ from their defaults."""
     shown = []
     for field in dataclasses.fields(op):

@@ -5,6 +5,7 @@ The engine's selection (`layout.select`) and PyTorch's operators stand on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,11 +18,32 @@ if TYPE_CHECKING:
 __all__ = ["Candidate", "Candidates", "Passed"]
 
 
+_TOLD = re.compile(r"(?P<kernel>[a-z]\w*\.\w+): (?P<reason>.*)", re.DOTALL)
+_ESTIMATED = re.compile(r"(\d+(?:\.\d+)?) µs estimated")
+
+
 class Passed(NamedTuple):
     """A candidate that was not taken, and why."""
 
     kernel: str
     reason: str
+
+    @classmethod
+    def slower(cls, kernel: str, micros: float) -> Passed:
+        """One that takes the call, in so many microseconds by its own estimate."""
+        return cls(kernel, f"{micros:.1f} µs estimated")
+
+    @classmethod
+    def read(cls, text: str) -> Passed:
+        """What a plan keeps of one, its text, read back; without a kernel if it names none."""
+        found = _TOLD.fullmatch(text)
+        return cls("", text) if found is None else cls(found["kernel"], found["reason"])
+
+    @property
+    def estimate(self) -> float | None:
+        """Microseconds by its own estimate; None if it does not take the call."""
+        found = _ESTIMATED.match(self.reason)
+        return None if found is None else float(found[1])
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.reason}"

@@ -155,7 +155,7 @@ class Selector:
         if len(found.able) > 1 or kernel is not best.kernel:
             others = sorted(found.able, key=lambda candidate: candidate.best.micros)
             passed += tuple(
-                Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
+                Passed.slower(other.kernel.name, other.micros)
                 for other in others
                 if other.kernel is not kernel
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -122,6 +122,8 @@ class Profile:
         spans: Of one run, for every step, phase and thread: start and end in microseconds.
         whole: Microseconds of a run that is launched at once, where `steps` were one by one.
         tera: Whether the machine is one whose rates are told by 10¹², not 10⁹.
+        plan: What ran.
+        speeds: Of the machine that it ran on, measured.
     """
 
     steps: tuple[StepTime, ...]
@@ -132,6 +134,8 @@ class Profile:
     spans: tuple[tuple[tuple[tuple[float, float], ...], ...], ...]
     whole: float | None = None
     tera: bool = False
+    plan: Plan = field(kw_only=True, repr=False)
+    speeds: Machine = field(kw_only=True, repr=False)
 
     @staticmethod
     def of(
@@ -152,7 +156,8 @@ class Profile:
         """
         least = floor(plan, speeds).total
         if not readings:
-            return Profile((), 0.0, least, Shares(0.0, 0.0, 0.0), plan.threads, ())
+            nothing = Shares(0.0, 0.0, 0.0)
+            return Profile((), 0.0, least, nothing, plan.threads, (), plan=plan, speeds=speeds)
         clocks = np.stack([clock for _, _, clock in readings], axis=1) / 1000.0
         # From each run's own first start: what lies between runs does not matter.
         clocks -= clocks[..., 0].min(axis=(1, 2))[:, None, None, None]
@@ -171,7 +176,7 @@ class Profile:
         total = float(np.median(lengths))
         return Profile(
             tuple(steps), total, least, _shares(clocks, lengths), plan.threads, tuple(spans),
-            whole, speeds.flops >= _TERA,
+            whole, speeds.flops >= _TERA, plan=plan, speeds=speeds,
         )  # fmt: skip
 
     @cached_property

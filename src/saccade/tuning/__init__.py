@@ -3,6 +3,7 @@
 from saccade.tuning.algorithms import Algorithms, TunedCall
 from saccade.tuning.candidates import Bounds, TuningCandidate
 from saccade.tuning.kept import keep, kept, load
+from saccade.tuning.keys import call_key
 from saccade.tuning.lookup import Lookup
 from saccade.tuning.search import Search
 from saccade.tuning.store import Measured, TimingStore
@@ -23,6 +24,7 @@ __all__ = [
     "TuneRequest",
     "TunedCall",
     "TuningCandidate",
+    "call_key",
     "keep",
     "kept",
     "load",

@@ -81,6 +81,10 @@ class TimingStore:
         """What was measured, or None."""
         return self._known.get((call, variant, against))
 
+    def of(self, call: str) -> tuple[Measured, ...]:
+        """Everything that was measured of one call."""
+        return tuple(measured for key, measured in self._known.items() if key[0] == call)
+
     def add(self, measured: Iterable[Measured]) -> None:
         """Keep measurements; a full or read-only disk ends the use of the file."""
         fresh = {_key(m): m for m in measured}

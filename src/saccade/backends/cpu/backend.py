@@ -53,7 +53,7 @@ from saccade.opdefs import Conv2d
 from saccade.options import Options
 from saccade.plan import Constant, Needs, Plan, Step
 from saccade.processes import Processes
-from saccade.tuning import Outcome, TuneRequest
+from saccade.tuning import Outcome, TimingStore, TuneRequest
 
 if TYPE_CHECKING:
     from saccade.kernels.base import Kernel
@@ -182,6 +182,11 @@ class CpuBackend:
         """A plan's code, all of which there is, and the driver's."""
         found, driver_code = self._code(_keys(*plan.steps))
         return [driver_code, *{file.symbol: file.code for file in found.values()}.values()]
+
+    def timings(self) -> TimingStore:
+        """What `tune` measured of the code as it is now."""
+        machine = this_machine() | {"code": self.code}
+        return TimingStore(self.device, machine, use=self._disk)
 
     def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step inside running programs."""

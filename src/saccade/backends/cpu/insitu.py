@@ -33,7 +33,6 @@ from saccade.tuning import (
     Outcome,
     Search,
     Swaps,
-    TimingStore,
     TuneRequest,
 )
 
@@ -54,10 +53,9 @@ def tune(request: TuneRequest, backend: CpuBackend, options: Options) -> Outcome
     bench = InSitu.of(
         request.graph, request.identity, request.sizes, inputs, backend, options, processes
     )
-    store = TimingStore(backend.device, this_machine() | {"code": backend.code}, use=options.cache)
     try:
         return Search(
-            bench.laid, backend.candidates, bench, store, this_machine(), request.hints,
+            bench.laid, backend.candidates, bench, backend.timings(), this_machine(), request.hints,
             time.monotonic, request.seconds, request.report,
         ).run()  # fmt: skip
     finally:

@@ -34,7 +34,6 @@ from saccade.tuning import (
     Outcome,
     Search,
     Swaps,
-    TimingStore,
     TuneRequest,
     TuningCandidate,
 )
@@ -63,8 +62,6 @@ Timer = Callable[[Contest], Timed]
 
 def tune(request: TuneRequest, backend: CudaBackend, options: Options) -> Outcome:
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
-    machine = backend.identity()
-    store = TimingStore(backend.device, {**machine, "code": backend.cubins.code}, use=options.cache)
     with ExitStack() as parts:
         compilers, own = Processes(), Processes()
         parts.callback(compilers.close)
@@ -76,8 +73,8 @@ def tune(request: TuneRequest, backend: CudaBackend, options: Options) -> Outcom
             measuring.times,
         )  # fmt: skip
         return Search(
-            bench.laid, backend.candidates, bench, store, machine, request.hints, monotonic,
-            request.seconds, request.report,
+            bench.laid, backend.candidates, bench, backend.timings(), backend.identity(),
+            request.hints, monotonic, request.seconds, request.report,
         ).run()  # fmt: skip
 
 

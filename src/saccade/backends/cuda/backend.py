@@ -30,7 +30,7 @@ from saccade.locks import forkless, preload
 from saccade.options import Options, Precision
 from saccade.plan import Needs, Plan, Step
 from saccade.processes import Processes
-from saccade.tuning import Outcome, TuneRequest
+from saccade.tuning import Outcome, TimingStore, TuneRequest
 
 if TYPE_CHECKING:
     from saccade.kernels.base import Kernel
@@ -179,6 +179,11 @@ class CudaBackend:
         ]
         with closing(self._processes):
             return self.cubins.each(keys, self._processes)
+
+    def timings(self) -> TimingStore:
+        """What `tune` measured of the code as it is now."""
+        machine = {**self.identity(), "code": self.cubins.code}
+        return TimingStore(self.device, machine, use=self._options.cache)
 
     def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step on the GPU, apart from the program.

@@ -139,6 +139,9 @@ class ReferenceBackend:
         del plans, graph, identity
         raise OptionError("the reference has no bundles")
 
+    def timings(self) -> None:
+        """Nothing: its times mean nothing."""
+
     def tune(self, request: TuneRequest) -> Outcome:
         """Refused: its times mean nothing.
 
