@@ -33,21 +33,26 @@ def pytest_configure(config):
 
 
 _BEGUN = {}
-"""Where the random numbers of each module begin."""
+"""Where the random numbers of each module begin, by its name."""
 
 
-def _begin_anew(module):
-    """Give a test the numbers that it has when it runs alone, whatever ran before it."""
-    random = getattr(module, "RNG", None)
+def pytest_itemcollected(item):
+    random = getattr(getattr(item, "module", None), "RNG", None)
     if random is not None:
-        state = _BEGUN.setdefault(module.__name__, random.bit_generator.state)
-        random.bit_generator.state = state
+        _BEGUN.setdefault(item.module.__name__, random.bit_generator.state)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """A test has the random numbers that it has alone, whatever ran before it."""
+    state = _BEGUN.get(getattr(getattr(item, "module", None), "__name__", None))
+    if state is not None:
+        item.module.RNG.bit_generator.state = state
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """A test that asks for code which this processor cannot run is skipped, and says so."""
-    _begin_anew(getattr(item, "module", None))
     try:
         return (yield)
     except OptionError as refusal:
