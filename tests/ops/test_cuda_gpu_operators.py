@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 import torch
@@ -129,12 +132,18 @@ def test_autocast():
     assert found.dtype is torch.float16
 
 
-_ROOM = 60 << 30  # bytes of the GPU's memory that the largest of these calls take, and more
+@pytest.fixture
+def alone():
+    """One test at a time, of all processes, has most of the GPU's memory."""
+    if torch.cuda.get_device_properties(0).total_memory < 40 << 30:
+        pytest.skip("a GPU of less than 40 GB")
+    with (Path(gettempdir()) / "saccade-gpu-memory.lock").open("w") as file:
+        flock(file, LOCK_EX)
+        yield
+        torch.cuda.empty_cache()
 
 
-@pytest.mark.skipif(
-    torch.cuda.is_available() and torch.cuda.mem_get_info()[0] < _ROOM, reason="a small GPU"
-)
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(
     "operator",
@@ -161,13 +170,9 @@ def test_regions_of_more_than_2_31_elements(operator, last):
     wanted.sum().backward()
     assert not leaf.grad[:2].any()
     assert torch.equal(leaf.grad[2:], image.grad)
-    del leaf, x, found
-    torch.cuda.empty_cache()
 
 
-@pytest.mark.skipif(
-    torch.cuda.is_available() and torch.cuda.mem_get_info()[0] < _ROOM, reason="a small GPU"
-)
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
     ("operator", "shape"),
     [
@@ -181,4 +186,3 @@ def test_regions_of_more_than_2_31_elements(operator, last):
 def test_others_of_more_than_2_31_elements(operator, shape):
     x = torch.empty(shape, dtype=torch.float16, device="cuda").normal_()
     assert torch.equal(operator(x)[2:], operator(x[2:].clone()))
-    torch.cuda.empty_cache()
