@@ -29,8 +29,28 @@ def taken(browser, target, first, last, height=None):
         raw = Path(folder) / "raw.png"
         browser.picture(raw, (0, top, WIDTH, height or bottom - top + 16))
         with Image.open(raw) as image:
-            # Flat colours: a palette takes a quarter of the bytes.
-            image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(target, optimize=True)
+            _save(image, target)
+
+
+def phone(browser, path, target):
+    """Write three screens of a phone, side by side."""
+    width, height, gap = 390, 844, 20
+    whole = Image.new("RGB", (3 * width + 2 * gap, height), "white")
+    browser.open(path, width, height)
+    memory = "document.getElementById('arena').scrollIntoView()"
+    for i, scroll in enumerate(("scrollTo(0, 0)", "openStep(3)", memory)):
+        browser.run(scroll)
+        with tempfile.TemporaryDirectory() as folder:
+            raw = Path(folder) / "raw.png"
+            browser.picture(raw)
+            with Image.open(raw) as image:
+                whole.paste(image, (i * (width + gap), 0))
+    _save(whole, target)
+
+
+def _save(image, target):
+    # Flat colours: a palette takes a quarter of the bytes.
+    image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(target, optimize=True)
     assert target.stat().st_size <= MOST_BYTES, target
 
 
@@ -39,6 +59,7 @@ def main(one, two, folder):
         browser.open(Path(one), WIDTH)
         taken(browser, folder / "report-head.png", "header", "#advice", 880)
         taken(browser, folder / "report-charts.png", "#timeline", "#roofline")
+        phone(browser, Path(one), folder / "report-phone.png")
         browser.open(Path(two), WIDTH, dark=True)
         taken(browser, folder / "report-diff.png", "#diff", "#diff", 1250)
 

@@ -10,7 +10,7 @@ from runtime_models import compiled, image, two_inputs
 
 import saccade
 from saccade import lowered
-from saccade.backends.cpu import insitu
+from saccade.backends.cpu import backend
 from saccade.compile import _identity
 from saccade.devices import device_named
 from saccade.options import Options
@@ -122,9 +122,9 @@ def test_the_reference_plays_the_cpu_s_graphs(cache, tmp_path):
 
 def test_measured_times_name_the_device(cache, monkeypatch):
     seen = []
-    store = insitu.TimingStore
+    store = backend.TimingStore
     monkeypatch.setattr(
-        insitu, "TimingStore", lambda *who, **how: seen.append(who) or store(*who, **how)
+        backend, "TimingStore", lambda *who, **how: seen.append(who) or store(*who, **how)
     )
     model = compiled(two_inputs(), threads=1)
     model.tune(image(2, 4), image(2, 4), np.array([1, -2, 3]), seconds=0.1)
