@@ -151,7 +151,7 @@ IMPORTS = {
         "locks",
         "plan",
     },
-    "model": {"errors", "held", "locks", "options", "profile", "shapes", "signature"},
+    "model": {"errors", "held", "locks", "options", "profile", "shapes", "signature", "tiling"},
     "backends/cuda": {
         "backends",
         "backends/cuda/ahead",
@@ -264,7 +264,8 @@ IMPORTS = {
     },
     "by_value": {"errors", "locks", "model", "signature"},
     "onnxruntime": {"compile", "errors", "shapes", "signature"},
-    "vision": {"errors"},
+    "tiling": {"errors", "ir", "opdefs"},
+    "vision": {"errors", "memory", "opdefs"},
     "prebuild": {
         "__init__",
         "backends/cpu",

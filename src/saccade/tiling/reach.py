@@ -94,7 +94,7 @@ class Reach:
         tiles: list[Tile] = []
         done = 0
         while done < whole.result:
-            first = whole.read(done, done + 1)[self._image].first // step * step
+            first = whole.begin(done) // step * step
             last = first + edge >= size
             if last:
                 first, stop = max((size - edge) // step, 0) * step, size
@@ -139,7 +139,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _NodeReads:
     """A node along one axis: its result, and how it reads each operand that runs along it."""
 
     name: str
@@ -162,7 +162,7 @@ class _Trail:
 
     image: Value
     out: Value
-    reads: tuple[_Read, ...]
+    reads: tuple[_NodeReads, ...]
     sizes: Mapping[Value, int]
     scales: Mapping[Value, Fraction]
     axis: int
@@ -194,6 +194,12 @@ class _Trail:
                 found[operand] = interval if known is None else interval.joined(known)
         return found
 
+    def begin(self, out_first: int) -> int:
+        """The first pixel of a part that gives the result from one of its elements on."""
+        # A value may begin with less than its operand: where something is cut off the image.
+        read = self.read(out_first, out_first + 1).items()
+        return max(min(int(one.first / self.scales[value]) for value, one in read), 0)
+
     def holds(self, part: _Trail, first: int, out_first: int, out_stop: int) -> str | None:
         """Why a part of the image, from a pixel on, does not give a part of the result; or None."""
         for ours, theirs in zip(self.reads, part.reads, strict=True):
@@ -209,9 +215,7 @@ class _Trail:
         return None
 
 
-def _followed(
-    graph: Graph, sizes: Mapping[str, int], axis: int, fixed: frozenset[str]
-) -> _Trail:
+def _followed(graph: Graph, sizes: Mapping[str, int], axis: int, fixed: frozenset[str]) -> _Trail:
     """The trail of an axis of the image.
 
     Raises:
@@ -219,7 +223,7 @@ def _followed(
     """
     (image,) = graph.inputs
     places, scales = {image: axis}, {image: Fraction(1)}
-    reads: list[_Read] = []
+    reads: list[_NodeReads] = []
     for node in graph.nodes:
         if not any(value in places for value in node.inputs):
             _expect_constant(node, fixed)
@@ -243,7 +247,7 @@ def _followed(
 
 def _one(
     node: Node, sizes: Mapping[str, int], places: Mapping[Value, int], fixed: frozenset[str]
-) -> tuple[int, _Read]:
+) -> tuple[int, _NodeReads]:
     """The axis of a node's result along the image, and what it reads."""
     rule = RULES.get(type(node.op))
     if rule is None or len(node.outputs) != 1:
@@ -262,7 +266,7 @@ def _one(
         for value, chain in zip(node.inputs, along.chains, strict=True)
         if chain is not None
     )
-    return along.axis, _Read(node.name, node.output, operands)
+    return along.axis, _NodeReads(node.name, node.output, operands)
 
 
 def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["SAME", "Chain", "Reading", "Interval", "scale_of", "interval_read"]
+__all__ = ["SAME", "Chain", "Interval", "Reading", "interval_read", "scale_of"]
 
 
 class Interval(NamedTuple):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import prod
 from types import MappingProxyType
 from typing import NoReturn, TypeVar
@@ -38,12 +37,9 @@ from saccade.opdefs import (
     Softmax,
 )
 from saccade.tiling.reads import SAME, Chain, Reading
+from saccade.tiling.sampling import AROUND, exact_scale, sampled
 
 __all__ = ["RULES", "AlongCall", "AlongReads"]
-
-_LARGEST_PART = 64  # of what a scale may be a fraction of
-_AROUND = MappingProxyType({"nearest": (0, 1), "linear": (0, 1), "cubic": (-1, 2)})
-"""The first and the last neighbour that an interpolation reads, from the one at or before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +179,8 @@ def _resize(call: AlongCall) -> AlongReads:
     given = None if op.scales is None else op.scales[axis]
     if before == after and given in (None, 1):
         return _joined(call, {0: axis})
-    scale = _scale(given, before, after)
-    chain = _sampled(op.mode, op.coordinate, scale, (before, after), _AROUND[op.mode])
+    scale = exact_scale(given, before, after)
+    chain = sampled(op.mode, op.coordinate, scale, (before, after), AROUND[op.mode])
     return _joined(call, {0: axis}, {0: chain})
 
 
@@ -193,42 +189,14 @@ def _resample(call: AlongCall) -> AlongReads:
     if axis != op.axis:
         return _joined(call, {0: axis})
     before, after = call.shapes[0][axis], call.result[axis]
-    scale = _scale(op.scale, before, after)
-    first, last = _AROUND[op.mode]
+    scale = exact_scale(op.scale, before, after)
+    first, last = AROUND[op.mode]
     if op.antialias and scale < 1 and op.mode != "nearest":
         # Filters are as wide as an element of the result.
         last = -(-last * scale.denominator // scale.numerator)
         first = 1 - last
-    chain = _sampled(op.mode, op.coordinate, scale, (before, after), (first, last))
+    chain = sampled(op.mode, op.coordinate, scale, (before, after), (first, last))
     return _joined(call, {0: axis}, {0: chain})
-
-
-def _scale(given: float | None, before: int, after: int) -> Fraction:
-    """Result over operand, which has to be the same for each part of the image."""
-    exact = Fraction(after, before) if given is None else Fraction(given)
-    scale = exact.limit_denominator(_LARGEST_PART)
-    if scale != exact or scale.numerator > _LARGEST_PART:
-        what = f"{before} to {after}" if given is None else f"by {given:g}"
-        _refuse(f"resizes {what}, which parts of the image are not")
-    return scale
-
-
-def _sampled(
-    mode: str, coordinate: str, scale: Fraction, sizes: tuple[int, int], around: tuple[int, int]
-) -> Chain:
-    up, down = scale.denominator, scale.numerator
-    if mode == "nearest" and down & (down - 1):
-        _refuse("takes the nearest pixel at positions that rounding decides")
-    if coordinate == "asymmetric":
-        times, shift = 1, 0
-    elif coordinate in ("half_pixel", "pytorch_half_pixel"):
-        times, shift = 2, up - down
-    elif coordinate == "half_pixel_symmetric" and sizes[1] == scale * sizes[0]:
-        times, shift = 2, up - down
-    else:
-        _refuse(f"resizes with the coordinates {coordinate}, which depend on the whole image")
-    first, last = (shift + near * times * down for near in around)
-    return (Reading(times * up, times * down, first, last),)
 
 
 def _move(call: AlongCall) -> AlongReads:
@@ -253,9 +221,7 @@ def _move(call: AlongCall) -> AlongReads:
     _refuse("picks a part of the image")
 
 
-def _moved(
-    call: AlongCall, op: Move, source: int, inner: int, axis: int, place: int
-) -> AlongReads:
+def _moved(call: AlongCall, op: Move, source: int, inner: int, axis: int, place: int) -> AlongReads:
     """Where the factor `source` is one of those that an axis of the result is made of."""
     free = call.free
     assert isinstance(free, Move)

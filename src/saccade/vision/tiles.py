@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saccade.model import Model
     from saccade.tiling import Reach, Tile
 
-__all__ = ["Tiling", "as_bytes", "tiled", "tiling_of"]
+__all__ = ["ImageTiles", "as_bytes", "tiled", "tiling_of"]
 
 MOST_BYTES = 1 << 30
 """What a run may need before images are cut, or half of what is free where that is less."""
@@ -36,7 +36,7 @@ _LARGEST_EDGE = 1 << 14  # pixels
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class ImageTiles:
     """How an image is cut.
 
     Attributes:
@@ -82,7 +82,7 @@ class Tiling:
 
 def tiling_of(
     model: Model, shape: Sequence[int], edge: int | None = None
-) -> Tiling | str | None:
+) -> ImageTiles | str | None:
     """How an image is cut for a model, if it is.
 
     Args:
@@ -145,8 +145,9 @@ def tiled(
         return _tiled_bytes(model, image, edge, report, mean, std)
     (info,) = model.inputs
     tiling = tiling_of(model, image.shape, edge)
-    if not isinstance(tiling, Tiling):
-        return model.run({info.name: image})[model.outputs[0].name]
+    if not isinstance(tiling, ImageTiles):
+        whole: NDArray[Any] = model.run({info.name: image})[model.outputs[0].name]
+        return whole
     found: NDArray[Any] | None = None
     for rows, columns, part in tiling.run(model, _taken_of(image, tiling.axes), report):
         found = np.empty(tiling.shape, part.dtype) if found is None else found
@@ -176,7 +177,7 @@ def _tiled_bytes(
     high, wide, channels = image.shape
     shape = (high, wide, channels) if last else (channels, high, wide)
     tiling = tiling_of(model, (1, *shape)[-len(info.shape) :], edge)
-    if not isinstance(tiling, Tiling):
+    if not isinstance(tiling, ImageTiles):
         return as_bytes(out.name, model.run({info.name: take(slice(high), slice(wide))})[out.name])
     found: NDArray[np.uint8] | None = None
     for rows, columns, part in tiling.run(model, take, report):
@@ -212,10 +213,12 @@ def as_bytes(name: str, output: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(planes.transpose(1, 2, 0))
 
 
-def _cut(reach: Reach, shape: Sequence[int], edge: int) -> Tiling:
+def _cut(reach: Reach, shape: Sequence[int], edge: int) -> ImageTiles:
     rows, columns = (reach.tiles(shape, axis, edge) for axis in (0, 1))
     axes = (reach.axes[0], reach.axes[1])
-    return Tiling(rows, columns, axes, reach.result_axes(shape), reach.result_shape(shape), edge)
+    return ImageTiles(
+        rows, columns, axes, reach.result_axes(shape), reach.result_shape(shape), edge
+    )
 
 
 def _needed(model: Model, shape: Sequence[int]) -> int:
