@@ -11,7 +11,7 @@ import numpy as np
 
 from saccade.cli._given import GivenInputs
 from saccade.cli._images import VIDEO_SUFFIXES, Preparation, as_input, channels_of
-from saccade.cli._print import say
+from saccade.cli._print import note, say
 from saccade.cli._progress import counting
 from saccade.cli._runs import ModelRuns, RunResult
 from saccade.cli._signature import check_fits
@@ -20,6 +20,8 @@ from saccade.files import whole_file
 from saccade.vision.video import VideoFrame, VideoReader, VideoWriter
 
 __all__ = ["run_video"]
+
+_MOSTLY = 0.9  # of a video's length; sound may be a little longer
 
 
 def run_video(
@@ -66,7 +68,10 @@ def run_video(
         except InputError as error:
             raise InputError(f"{error}: {target.left(len(told))}") from error
         if not told:
-            raise InputError(f"{given.video} has no frames")
+            raise InputError(f"{given.video} has no frames: {target.left(0)}")
+        for remark in (_missing(reader, len(told)), target.remark):
+            if remark:
+                note(f"saccade: {remark}")
     if output is not None:
         say(f"wrote {output} ({len(told)} frames)")
     return {"frames": told}
@@ -91,6 +96,14 @@ def _results(
         yield frame, runs.run({info.name: values}, {info.name: image}, target.suffix)
 
 
+def _missing(reader: VideoReader, done: int) -> str:
+    """What to say of a video whose end is missing, which decoders do not see."""
+    seconds = done / reader.rate
+    if reader.duration is None or seconds >= _MOSTLY * reader.duration:
+        return ""
+    return f"the video ends after {float(seconds):.1f} of {float(reader.duration):.1f} seconds"
+
+
 def _grey(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     from PIL import Image  # noqa: PLC0415
 
@@ -105,6 +118,11 @@ class _FrameTarget:
     """
 
     suffix: str | None = ""
+
+    @property
+    def remark(self) -> str:
+        """What there is to say of it in the end."""
+        return ""
 
     def put(self, number: int, frame: VideoFrame, result: RunResult) -> None:
         """Take what came of a frame."""
@@ -140,6 +158,11 @@ class _FrameVideo(_FrameTarget):
 
     def __init__(self, writer: VideoWriter) -> None:
         self._writer = writer
+
+    @property
+    def remark(self) -> str:
+        """Whether it has no sound."""
+        return "the sound is left out: this kind of file cannot hold it" * self._writer.lacks_sound
 
     def put(self, number: int, frame: VideoFrame, result: RunResult) -> None:
         """Add it at its time."""

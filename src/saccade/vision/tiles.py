@@ -98,7 +98,10 @@ def tiling_of(
         OptionError: If an edge is given and the model cannot run in tiles, with the reason.
     """
     if edge is not None:
-        return _cut(model.reach, shape, edge)
+        try:
+            return _cut(model.reach, shape, edge)
+        except OptionError as error:
+            raise OptionError(f"the image cannot be cut into tiles: {error}") from error
     if len(model.inputs) != 1 or prod(shape[-3:]) < _LEAST_PIXELS:
         return None
     free = free_bytes()

@@ -32,6 +32,7 @@ _KINDS = MappingProxyType(
 WRITTEN_VIDEOS = tuple(_KINDS)
 """Suffixes of videos that are written."""
 _RIGHT_ANGLE = 90  # degrees
+_TICK = Fraction(1, 60000)  # seconds, of which frames at usual rates take a whole number
 
 
 class VideoFrame(NamedTuple):
@@ -72,6 +73,7 @@ class VideoReader:
     Attributes:
         rate: Frames a second, on average.
         count: How many frames there are, as the file says; None if it does not.
+        duration: Seconds, as the file says; None if it does not.
 
     Raises:
         OptionError: If PyAV is not installed.
@@ -95,6 +97,9 @@ class VideoReader:
         self._heard = streams.audio[0] if streams.audio else None
         self.rate: Fraction = self._stream.average_rate or Fraction(25)
         self.count: int | None = self._stream.frames or None
+        self.duration: Fraction | None = None
+        if self._container.duration is not None:
+            self.duration = Fraction(self._container.duration, av.time_base)
 
     def __enter__(self) -> Self:
         return self
@@ -179,6 +184,8 @@ class VideoWriter:
         self._encoder = next((one for one in encoders if _encodes(one)), encoders[-1])
         self._container: Any = av.open(stream, "w", format=kind)
         self._rate, self._source = rate, source
+        # One kind of file holds a place for each frame that there could be.
+        self._base = 1 / rate if suffix == ".avi" else _TICK
         self._video: Any = None
         self._sound: Any = None
         self._size: tuple[int, ...] = ()
@@ -198,6 +205,12 @@ class VideoWriter:
             self._copy_sound()
         self._container.close()
 
+    @property
+    def lacks_sound(self) -> bool:
+        """Whether the source has sound that a file of this kind cannot hold."""
+        heard = self._source is not None and self._source.sound is not None
+        return heard and self._video is not None and self._sound is None
+
     def write(self, frame: VideoFrame) -> None:
         """Add a frame.
 
@@ -215,10 +228,9 @@ class VideoWriter:
             raise InputError(f"a frame of {pixels.shape[:2]} in a video of {self._size}")
         colours = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
         image = av.VideoFrame.from_ndarray(np.ascontiguousarray(colours), format="rgb24")
-        base = self._video.codec_context.time_base
         # Times that are nearer than a tick would be one.
-        self._ticks = max(self._ticks + 1, round(frame.time / base))
-        image.pts, image.time_base = self._ticks, base
+        self._ticks = max(self._ticks + 1, round(frame.time / self._base))
+        image.pts, image.time_base = self._ticks, self._base
         self._mux(self._video.encode(image))
         self._copy_sound()
 
@@ -226,6 +238,7 @@ class VideoWriter:
         self._size = size
         self._video = self._container.add_stream(self._encoder, rate=self._rate)
         self._video.height, self._video.width = size
+        self._video.codec_context.time_base = self._base
         # Colours of every second pixel only where there is an even number.
         odd = size[0] % 2 or size[1] % 2
         self._video.pix_fmt = "yuv444p" if odd and self._encoder != "mpeg4" else "yuv420p"
