@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +31,7 @@ def run_video(
     sizes: Mapping[str, tuple[int, ...]],
     preparation: Preparation,
     output: Path | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], bool]:
     """Run all frames: a video is there whole or not at all, in a folder are all that are done.
 
     Args:
@@ -41,7 +42,7 @@ def run_video(
         output: A video, or a folder; None to say what is seen.
 
     Returns:
-        What is said of each frame, as data.
+        What is said of each frame, as data; and whether the video was there to its end.
 
     Raises:
         InputError: If the video is damaged, or the model does not take its frames, or gives no
@@ -69,12 +70,14 @@ def run_video(
             raise InputError(f"{error}: {target.left(len(told))}") from error
         if not told:
             raise InputError(f"{given.video} has no frames: {target.left(0)}")
-        for remark in (_missing(reader, len(told)), target.remark):
-            if remark:
-                note(f"saccade: {remark}")
+        if target.remark:
+            note(f"saccade: {target.remark}")
+        missing = _missing(reader, len(told))
+    if missing:
+        say(f"saccade: {given.video}: {missing}", sys.stderr)
     if output is not None:
         say(f"wrote {output} ({len(told)} frames)")
-    return {"frames": told}
+    return {"frames": told}, not missing
 
 
 def _results(

@@ -210,7 +210,10 @@ class _Work:
     def _video(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
         from saccade.cli._videos import run_video
 
-        give_json(json, run_video(self.runs, given, self.sizes, self.preparation, output))
+        frames, whole = run_video(self.runs, given, self.sizes, self.preparation, output)
+        give_json(json, frames)
+        if not whole:
+            raise typer.Exit(1)
 
 
 def _edge(text: str) -> int | None:

@@ -93,7 +93,8 @@ class VideoReader:
             self._container.close()
             raise InputError(f"{self._name} has no images in it")
         self._stream = streams.video[0]
-        self._stream.thread_type = "AUTO"
+        # By frames, decoders would lose some before damage, and not say so.
+        self._stream.thread_type = "SLICE"
         self._heard = streams.audio[0] if streams.audio else None
         self.rate: Fraction = self._stream.average_rate or Fraction(25)
         self.count: int | None = self._stream.frames or None
