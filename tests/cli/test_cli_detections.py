@@ -174,7 +174,7 @@ def test_tiles_give_the_whole(saccade_cli, large, tmp_path):
 
 
 def test_tiles_are_taken_where_the_whole_needs_much(saccade_cli, large, tmp_path, monkeypatch):
-    monkeypatch.setattr("saccade.vision.tiles._LEAST_PIXELS", 1)
+    monkeypatch.setattr("saccade.vision.tiles._LEAST_ELEMENTS", 1)
     monkeypatch.setattr("saccade.vision.tiles.MOST_BYTES", 1 << 20)
     monkeypatch.setattr("saccade.vision.tiles._TILE_BYTES", 1 << 20)
     for target in ("one.npy", "out.png", "two.npz"):
@@ -208,7 +208,7 @@ def test_what_cannot_be_cut_is_run_whole_and_told(
         def plan(self, **_shapes):
             raise saccade.PlanError("too large")
 
-    monkeypatch.setattr("saccade.vision.tiles._LEAST_PIXELS", 1)
+    monkeypatch.setattr("saccade.vision.tiles._LEAST_ELEMENTS", 1)
     engine.model = Whole(**BOXES)
     result = saccade_cli("run", model_file, "--input", photo, *PREPARED)
     assert result.exit_code == 0 and len(engine.model.calls) == 1

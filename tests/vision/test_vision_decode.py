@@ -202,6 +202,30 @@ def test_tensorflow_and_tensorrt():
     np.testing.assert_allclose(found.boxes, in_image(WANTED[1:]), rtol=1e-6)
 
 
+def test_yunet():
+    outputs = {}
+    for stride in (8, 16, 32):
+        count = (64 // stride) ** 2
+        for name, width in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10)):
+            outputs[f"{name}_{stride}"] = np.zeros((1, count, width), F32)
+    # Row 2, column 3 of the map whose points are 8 pixels apart.
+    place = 2 * 8 + 3
+    outputs["cls_8"][0, place], outputs["obj_8"][0, place] = 0.8, 0.9
+    outputs["bbox_8"][0, place] = [0.5, 0.25, np.log(2), np.log(1)]
+    outputs["kps_8"][0, place] = np.arange(10) / 10
+    outputs["cls_16"][0, 5], outputs["obj_16"][0, 5] = 0.8, 0.1
+    assert vision.detector_of(outputs, BOX) == "yunet"
+    found = vision.decode(outputs, BOX)
+    assert found.labels.tolist() == [0]
+    assert found.scores[0] == pytest.approx(np.sqrt(0.72))
+    np.testing.assert_allclose(found.boxes, in_image([[20, 14, 36, 22]]), rtol=1e-5)
+    second = BOX.points(np.array([24 + 1.6, 16 + 2.4], F32))
+    np.testing.assert_allclose(found.keypoints[0, 1], [*second, 1], rtol=1e-5)
+    assert vision.detector_of(outputs, vision.prepare(IMAGE, "none")) is None
+    del outputs["kps_32"]
+    assert vision.detector_of(outputs, BOX) is None
+
+
 def test_what_is_not_finite_is_left_out():
     nan, inf = float("nan"), float("inf")
     boxes = [[nan, 0, 1, 1], [0, 0, inf, 1], [1, 2, 3, 4], [1, 2, 3, 4]]
@@ -261,7 +285,7 @@ ARRAYS = hnp.arrays(
 )  # fmt: skip
 NAMES = st.sampled_from(
     ["a", "b", "c", "logits", "pred_boxes", "det_boxes", "det_scores", "det_classes", "num_dets",
-     "detection_boxes", "detection_scores", "detection_classes"]
+     "detection_boxes", "detection_scores", "detection_classes", "cls_8", "bbox_8"]
 )  # fmt: skip
 
 

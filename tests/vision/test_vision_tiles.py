@@ -75,7 +75,7 @@ def test_progress_is_told(exact):
 
 
 def test_what_fits_is_left_whole_and_what_does_not_is_cut(plain, monkeypatch):
-    shape = (1, 3, 600, 800)
+    shape = (1, 3, 1000, 1200)
     assert vision.tiling_of(plain, shape) is None
     needed = plain.plan(image=shape).arena_bytes
     monkeypatch.setattr(tiles, "MOST_BYTES", needed // 2)
@@ -98,6 +98,15 @@ def test_small_images_ask_for_no_plan():
         inputs = (None,)
 
     assert vision.tiling_of(Unplanned(), (1, 3, 80, 80)) is None
+
+
+def test_a_bundle_runs_its_sizes_whole(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiles, "_LEAST_ELEMENTS", 1)
+    plain.save(tmp_path / "m.saccade", {"image": (1, 3, 512, 520)})
+    bundle = saccade.compile(tmp_path / "m.saccade", threads=2)
+    assert vision.tiling_of(bundle, (1, 3, 512, 520)) is None
+    with pytest.raises(OptionError, match="cannot be cut into tiles: .*holds programs for"):
+        vision.tiling_of(bundle, (1, 3, 512, 520), 128)
 
 
 def test_a_tile_that_is_too_small_is_refused(plain):

@@ -327,6 +327,45 @@ def _nms(outputs: _Outputs, _size: _Size) -> FoundRows:
     return FoundRows(boxes, scores, _whole(classes))
 
 
+def _yunet_parts(outputs: _Outputs) -> dict[int, tuple[NDArray[Any], ...]] | None:
+    """By stride: faces [P], whether there is anything [P], boxes [P, 4], key points [P, 10]."""
+    found: dict[int, tuple[NDArray[Any], ...]] = {}
+    names = ("cls", "obj", "bbox", "kps")
+    for stride in _STRIDES[0]:
+        arrays = [outputs.get(f"{name}_{stride}") for name in names]
+        there = [a for a in arrays if a is not None and a.ndim == 3 and len(a) == 1]
+        if [a.shape[2] for a in there] != [1, 1, 4, 10] or len({a.shape[1] for a in there}) != 1:
+            return None
+        face, there_is, *rest = (array[0] for array in there)
+        found[stride] = (face[:, 0], there_is[:, 0], *rest)
+    return found if len(outputs) == len(names) * len(found) else None
+
+
+def _takes_yunet(outputs: _Outputs, size: _Size) -> bool:
+    parts = _yunet_parts(outputs) or {}
+    return all(len(one[0]) == (size[0] // s) * (size[1] // s) for s, one in parts.items())
+
+
+def _yunet(outputs: _Outputs, size: _Size) -> FoundRows:
+    rows: list[NDArray[Any]] = []
+    for stride, (face, there, box, marks) in (_yunet_parts(outputs) or {}).items():
+        row, column = np.divmod(np.arange(len(face)), max(size[1] // stride, 1))
+        grid = np.stack([column, row], 1).astype(np.float32)
+        boxes = _corners(np.concatenate([grid + box[:, :2], np.exp(box[:, 2:])], 1))
+        points = (grid[:, None] + marks.reshape(-1, 5, 2)).reshape(-1, 10)
+        score = np.sqrt(np.clip(face, 0, 1) * np.clip(there, 0, 1))
+        rows.append(np.concatenate([boxes * stride, points * stride, score[:, None]], 1))
+    whole = np.concatenate(rows)
+    points = whole[:, 4:14].reshape(-1, 5, 2)
+    seen = np.ones((len(whole), 5, 1), whole.dtype)
+    return FoundRows(
+        whole[:, :4],
+        whole[:, 14],
+        np.zeros(len(whole), np.int64),
+        keypoints=np.concatenate([points, seen], -1),
+    )
+
+
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "torchvision": Family(lambda o: _torchvision_parts(o) is not None, _always, _torchvision),
@@ -334,6 +373,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "nms": Family(
             lambda o: _listed(o, "det_") is not None and _counted(o) is not None, _always, _nms
         ),
+        "yunet": Family(lambda o: _yunet_parts(o) is not None, _takes_yunet, _yunet, True),
         "detr": Family(lambda o: _queries(o) is not None, _tells_softmax, _softmaxed),
         "rtdetr": Family(lambda o: _queries(o) is not None, _tells_sigmoid, _sigmoided),
         "yolov5": Family(lambda o: _one_of_rows(o, 6), _tells_anchors, _anchors, True),

@@ -58,6 +58,7 @@ def decode(
     tf           TensorFlow's detection models    detection_boxes, detection_scores,
                                                   detection_classes
     nms          EfficientNMS_TRT                 num_dets, det_boxes, det_scores, det_classes
+    yunet        YuNet: faces, eyes, nose, mouth  cls_8, obj_8, bbox_8, kps_8, and so for 16 and 32
     ============ ================================ ==================================================
 
     Args:

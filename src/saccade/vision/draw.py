@@ -24,6 +24,7 @@ _GOLDEN = 0.618034  # of a turn of hues from class to class: neighbours differ, 
 _SHADES = ((0.85, 1.0), (0.6, 0.85), (1.0, 0.75))  # saturation and value, in turns
 _STRENGTH = 0.45  # of a mask's colour over the image
 _LINE, _LETTER = 300, 36  # parts of an image's shorter side: width of lines, height of letters
+_DOT = 25  # parts of a box's shorter side: radius of a key point
 _LEAST_LETTER = 11  # pixels, which can be read
 _LEAST_CLASSES = 5  # of what is taken for scores of classes, and not for an image
 _SURE = 0.0  # what the third number of a key point that is seen exceeds
@@ -70,7 +71,8 @@ def draw(
         text = f"{name_of(label, labels)} {detections.scores[at]:.2f}"
         _box(pen, drawn.size, detections.boxes[at].tolist(), text, colour_of(label))
         if detections.keypoints is not None:
-            _points(pen, drawn.size, detections.keypoints[at], colour_of(label))
+            radius = _radius(drawn.size, detections.boxes[at])
+            _points(pen, detections.keypoints[at], radius, colour_of(label))
     return np.array(drawn)
 
 
@@ -163,10 +165,14 @@ def _box(
     pen.text((x + 2 - edges[0], y + 2 - edges[1]), text, "black" if dark else "white", font)
 
 
-def _points(
-    pen: ImageDraw, size: tuple[int, int], points: NDArray[np.float32], colour: Colour
-) -> None:
-    radius = 2 * _line(size)
+def _radius(size: tuple[int, int], box: NDArray[np.float32]) -> float:
+    """Of key points in a box, of which there may be many."""
+    side = min(float(box[2] - box[0]), float(box[3] - box[1]))
+    return max(1.0, min(3.0 * _line(size), side / _DOT))
+
+
+def _points(pen: ImageDraw, points: NDArray[np.float32], radius: float, colour: Colour) -> None:
     for x, y, sure in points.tolist():
         if sure > _SURE:
-            pen.ellipse((x - radius, y - radius, x + radius, y + radius), colour, "white")
+            for around, fill in ((radius + 1, "white"), (radius, colour)):
+                pen.ellipse((x - around, y - around, x + around, y + around), fill)

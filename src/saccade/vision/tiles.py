@@ -30,7 +30,9 @@ __all__ = ["ImageTiles", "as_bytes", "tiled", "tiling_of"]
 MOST_BYTES = 1 << 30
 """What a run may need before images are cut, or half of what is free where that is less."""
 _TILE_BYTES = 256 << 20  # what a run needs of tiles that are chosen
-_LEAST_PIXELS = 512 * 512  # below, no plan is made to find out what a run needs
+# Of an input, a megapixel in three channels: below, no plan is made, which a warm start would wait
+# for, to find out what a run needs.
+_LEAST_ELEMENTS = 3 << 20
 _EDGE_STEP = 32  # pixels, of the edges that are tried
 _LARGEST_EDGE = 1 << 14  # pixels
 
@@ -102,7 +104,7 @@ def tiling_of(
             return _cut(model.reach, shape, edge)
         except OptionError as error:
             raise OptionError(f"the image cannot be cut into tiles: {error}") from error
-    if len(model.inputs) != 1 or prod(shape[-3:]) < _LEAST_PIXELS:
+    if len(model.inputs) != 1 or prod(shape) < _LEAST_ELEMENTS:
         return None
     free = free_bytes()
     most = MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
@@ -225,11 +227,13 @@ def _cut(reach: Reach, shape: Sequence[int], edge: int) -> ImageTiles:
 
 
 def _needed(model: Model, shape: Sequence[int]) -> int:
-    """Bytes that a run at this size needs; without bound if there is no plan for it."""
+    """Bytes that a run at this size needs: without bound if it has no plan, 0 if nobody knows."""
     try:
         plan = model.plan(**{model.inputs[0].name: tuple(shape)})
     except PlanError:
         return 1 << 62
+    except OptionError:  # a bundle has programs, and makes no plans
+        return 0
     return plan.arena_bytes + plan.output_bytes
 
 
