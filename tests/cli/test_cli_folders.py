@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
 from fake_engine import FakeModel, Info
 from PIL import Image
+
+from saccade.cli._progress import counting
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -246,3 +249,21 @@ def test_a_bug_in_a_run_is_no_image_left_out(saccade_cli, engine, model_file, fo
 def test_tiles_have_a_size(refused, model_file, text):
     line = refused("run", model_file, f"--tile={text}")
     assert "is none of a number of pixels, auto and off" in line
+
+
+def test_a_bar_shows_how_far_it_is(monkeypatch):
+    told = []
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+        def write(self, text):
+            told.append(text)
+            return len(text)
+
+    monkeypatch.setattr("sys.stderr", Terminal())
+    with counting("images", 3) as report:
+        report(1, "one\x1b.png")
+    assert "images" in "".join(told) and "1/3" in "".join(told)
+    assert "\x1b.png" not in "".join(told)

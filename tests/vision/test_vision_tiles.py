@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import saccade
@@ -105,7 +106,7 @@ def test_a_bundle_runs_its_sizes_whole(plain, tmp_path, monkeypatch):
     plain.save(tmp_path / "m.saccade", {"image": (1, 3, 512, 520)})
     bundle = saccade.compile(tmp_path / "m.saccade", threads=2)
     assert vision.tiling_of(bundle, (1, 3, 512, 520)) is None
-    with pytest.raises(OptionError, match="cannot be cut into tiles: .*holds programs for"):
+    with pytest.raises(OptionError, match=r"cannot be cut into tiles: .*holds programs for"):
         vision.tiling_of(bundle, (1, 3, 512, 520), 128)
 
 
@@ -139,3 +140,45 @@ def test_twelve_megapixels_take_less_than_two_gigabytes():
     shape, peak = done.stdout.splitlines()
     assert shape == "(6000, 8000, 3)"
     assert int(peak) < 1.2e9
+
+
+def save_channels_last(path, element, bias):
+    """Twice as large, channels last; bytes in and out where they are asked for."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(element))
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 18]>
+        g ({onnx.TensorProto.DataType.Name(kind).lower()}[1, H, W, 3] x)
+            => (float[1, h, w, 3] y)
+        <float[3, 3, 3, 3] k, float[4] scales = {{1, 1, 2, 2}}>
+        {{
+            f = Cast<to = 1>(x)
+            first = Transpose<perm = [0, 3, 1, 2]>(f)
+            seen = Conv<pads = [1, 1, 1, 1]>(first, k)
+            large = Resize<mode = "linear">(seen, , scales)
+            y = Transpose<perm = [0, 2, 3, 1]>(large)
+        }}
+    """
+    model = onnx.parser.parse_model(text)
+    weights = (RANDOM.random((3, 3, 3, 3)) * bias).astype(np.float32)
+    for one in model.graph.initializer:
+        if one.name == "k":
+            one.CopyFrom(onnx.numpy_helper.from_array(weights, "k"))
+    if "k" not in {one.name for one in model.graph.initializer}:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(("element", "bias"), [("float32", 0.05), ("uint8", 0.0002)])
+def test_models_with_channels_last_and_bytes(tmp_path, element, bias):
+    save_channels_last(tmp_path / "m.onnx", element, bias)
+    model = saccade.compile(tmp_path / "m.onnx", exact=True, threads=2)
+    image = RANDOM.integers(0, 256, (40, 52, 3), np.uint8)
+    given = image[None] if element == "uint8" else np.float32(image[None]) / np.float32(255)
+    whole = np.rint(np.clip(model(given)[0], 0, 1) * 255).astype(np.uint8)
+    tiled = vision.tiled(model, image, 20)
+    assert tiled.shape == (80, 104, 3) and 0 < whole.mean() < 255
+    np.testing.assert_array_equal(tiled, whole)
+    np.testing.assert_array_equal(vision.tiled(model, image), whole)
+    if element == "uint8":
+        with pytest.raises(InputError, match="takes bytes, which have no mean"):
+            vision.tiled(model, image, 20, mean=(0.5,))

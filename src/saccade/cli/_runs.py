@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -100,11 +100,13 @@ class ModelRuns:
         model: Compiled.
         query: What is asked of its outputs.
         edge: Of tiles, in pixels; 0 to choose, None for none.
+        said: What was said of tiles so far.
     """
 
     model: ModelLike
     query: TopQuery
     edge: int | None = 0
+    said: set[str] = field(default_factory=set)
 
     def run(
         self,
@@ -140,11 +142,17 @@ class ModelRuns:
             return None
         found = tiling_of(cast("Any", self.model), feed.shape, self.edge or None)
         if isinstance(found, str):
-            note(f"saccade: this image needs much memory, and cannot be run in tiles: {found}")
+            self._note(f"this image needs much memory, and cannot be run in tiles: {found}")
             return None
         if found is not None and (self.edge or len(found) > 1):
-            note(f"saccade: in {len(found)} tiles of {found.edge} pixels, to need less memory")
+            self._note(f"in {len(found)} tiles of {found.edge} pixels, to need less memory")
         return found
+
+    def _note(self, text: str) -> None:
+        """Say it once, however many images there are."""
+        if text not in self.said:
+            self.said.add(text)
+            note(f"saccade: {text}")
 
     def _in_tiles(
         self,

@@ -58,7 +58,7 @@ def check_target(output: Path | None, given: GivenInputs) -> None:
         result_folder(output, given.images)
     elif suffix in VIDEO_SUFFIXES:
         raise InputError(f"{output}: a video is made of a video alone")
-    elif suffix and suffix not in _SUFFIXES and not output.is_dir():
+    elif not output.is_dir() and (suffix or output.is_file()) and suffix not in _SUFFIXES:
         raise InputError(f"{output}: an output is a {_WRITTEN} file or a folder")
 
 

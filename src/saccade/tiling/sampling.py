@@ -52,8 +52,10 @@ def sampled(
     up, down = scale.denominator, scale.numerator
     if mode == "nearest" and down & (down - 1):
         raise OptionError("takes the nearest pixel at positions that rounding decides")
-    # The middle that the last of these keeps is moved where sizes were rounded.
-    halves = ["half_pixel", "pytorch_half_pixel"]
+    halves = ["half_pixel"]
+    # One pixel would be taken from the corner.
+    halves += ["pytorch_half_pixel"] if sizes[1] > 1 else []
+    # The middle that it keeps is moved where sizes were rounded.
     halves += ["half_pixel_symmetric"] if sizes[1] == scale * sizes[0] else []
     if coordinate not in ("asymmetric", *halves):
         raise OptionError(

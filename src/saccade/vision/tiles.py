@@ -33,6 +33,7 @@ _TILE_BYTES = 256 << 20  # what a run needs of tiles that are chosen
 # Of an input, a megapixel in three channels: below, no plan is made, which a warm start would wait
 # for, to find out what a run needs.
 _LEAST_ELEMENTS = 3 << 20
+_CHANNELS = (1, 3)
 _EDGE_STEP = 32  # pixels, of the edges that are tried
 _LARGEST_EDGE = 1 << 14  # pixels
 
@@ -171,10 +172,15 @@ def _tiled_bytes(
 ) -> NDArray[np.uint8]:
     """The same for bytes, of which never more than a tile are floats."""
     (info,), (out,) = model.inputs, model.outputs
-    last = len(info.shape) == 4 and info.shape[-1] == image.shape[2] != info.shape[1]
+    last = _channels_last(info.shape)
+    if info.dtype == "uint8" and (mean is not None or std is not None):
+        raise InputError(f"input {info.name!r} takes bytes, which have no mean or std")
 
     def take(rows: slice, columns: slice) -> NDArray[Any]:
-        values = unit(image[rows, columns], mean=mean, std=std).values
+        part = image[rows, columns]
+        values: NDArray[Any] = part.transpose(2, 0, 1)[None]
+        if info.dtype != "uint8":
+            values = unit(part, mean=mean, std=std).values
         values = values.transpose(0, 2, 3, 1) if last else values
         shaped = values[0] if len(info.shape) == 3 else values
         return np.ascontiguousarray(shaped, dtype=info.dtype)
@@ -183,16 +189,26 @@ def _tiled_bytes(
     shape = (high, wide, channels) if last else (channels, high, wide)
     tiling = tiling_of(model, (1, *shape)[-len(info.shape) :], edge)
     if not isinstance(tiling, ImageTiles):
-        return as_bytes(out.name, model.run({info.name: take(slice(high), slice(wide))})[out.name])
+        whole = model.run({info.name: take(slice(high), slice(wide))})[out.name]
+        return as_bytes(out.name, _channels_first(whole, out.shape))
     found: NDArray[np.uint8] | None = None
     for rows, columns, part in tiling.run(model, take, report):
-        pixels = as_bytes(out.name, part)
+        pixels = as_bytes(out.name, _channels_first(part, out.shape))
         if found is None:
             sizes = (tiling.shape[axis] for axis in tiling.result_axes)
             found = np.empty((*sizes, pixels.shape[2]), np.uint8)
         found[rows, columns] = pixels
     assert found is not None
     return found
+
+
+def _channels_last(shape: Sequence[int | str]) -> bool:
+    """Whether an input or output of this shape has an image's channels behind its pixels."""
+    return len(shape) >= 3 and shape[-1] in _CHANNELS and shape[-3] not in _CHANNELS
+
+
+def _channels_first(output: NDArray[Any], shape: Sequence[int | str]) -> NDArray[Any]:
+    return np.moveaxis(output, -1, -3) if _channels_last(shape) else output
 
 
 def as_bytes(name: str, output: NDArray[Any]) -> NDArray[np.uint8]:
@@ -206,7 +222,7 @@ def as_bytes(name: str, output: NDArray[Any]) -> NDArray[np.uint8]:
         InputError: If it has another shape, or holds NaN.
     """
     planes = output[0] if output.ndim == 4 and output.shape[0] == 1 else output
-    if planes.ndim != 3 or planes.shape[0] not in (1, 3):
+    if planes.ndim != 3 or planes.shape[0] not in _CHANNELS:
         raise InputError(f"output {name!r} of shape {output.shape} is not one image; use .npy")
     if np.isnan(planes).any():
         raise InputError(f"output {name!r} holds NaN and makes no image; use .npy")
