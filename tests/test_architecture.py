@@ -165,7 +165,9 @@ IMPORTS = {
         "locks",
         "plan",
     },
-    "model": {"errors", "held", "locks", "options", "profile", "report", "shapes", "signature"},
+    "model": {
+        "errors", "held", "locks", "options", "profile", "report", "shapes", "signature", "tiling",
+    },  # fmt: skip
     "backends/cuda": {
         "backends",
         "backends/cuda/ahead",
@@ -278,7 +280,8 @@ IMPORTS = {
     },
     "by_value": {"errors", "locks", "model", "signature"},
     "onnxruntime": {"compile", "errors", "shapes", "signature"},
-    "vision": {"errors"},
+    "tiling": {"errors", "ir", "opdefs"},
+    "vision": {"errors", "memory", "opdefs"},
     "prebuild": {
         "__init__",
         "backends/cpu",

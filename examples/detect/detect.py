@@ -17,13 +17,13 @@ import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageOps
 
 import saccade
+from saccade import vision
 
 Floats = NDArray[np.float32]
 
@@ -37,16 +37,7 @@ WALL = (
 )  # fmt: skip
 """Photograph, width in pixels, degrees to the left, whether mirrored; in three rows of four."""
 SIDE = 640  # of the network's input
-STRIDES = (8, 16, 32)  # pixels of the input between the points of each of its maps
 OVERLAP = 0.4  # from which on two boxes are of one face
-
-
-class Detections(NamedTuple):
-    """Best first: boxes [N, 4] by their edges; eyes, nose and mouth [N, 5, 2]; scores [N]."""
-
-    boxes: Floats
-    points: Floats
-    scores: Floats
 
 
 def weights() -> Path:
@@ -82,14 +73,14 @@ def wall() -> tuple[Image.Image, Floats]:
     return image, np.array(boxes, np.float32)
 
 
-def letterboxed(image: Image.Image) -> tuple[Floats, float]:
-    """The image in the corner of a black square [1, 3, 640, 640], BGR in 0 to 255; its scale."""
+def letterboxed(image: Image.Image) -> vision.PreparedImage:
+    """The image in the corner of a black square [1, 3, 640, 640], BGR in 0 to 255."""
     scale = min(SIDE / image.width, SIDE / image.height)
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     square = Image.new("RGB", (SIDE, SIDE))
     square.paste(image.convert("RGB").resize(size, Image.Resampling.BILINEAR), (0, 0))
     pixels = np.asarray(square, np.float32)[:, :, ::-1].transpose(2, 0, 1)[None]
-    return np.ascontiguousarray(pixels), scale
+    return vision.PreparedImage(np.ascontiguousarray(pixels), (scale, scale), (0, 0), image.size)
 
 
 def iou(box: Floats, others: Floats) -> Floats:
@@ -101,35 +92,14 @@ def iou(box: Floats, others: Floats) -> Floats:
     return overlap
 
 
-def decode(outputs: Mapping[str, Floats], scale: float, threshold: float) -> Detections:
-    """Faces in the image, from what YuNet says at each point of its three maps."""
-    boxes: list[Floats] = []
-    points: list[Floats] = []
-    scores: list[Floats] = []
-    for stride in STRIDES:
-        face, there, box, marks = (
-            outputs[f"{kind}_{stride}"][0] for kind in ("cls", "obj", "bbox", "kps")
-        )
-        score = np.sqrt(np.clip(face, 0, 1) * np.clip(there, 0, 1))[:, 0]
-        kept = score >= threshold
-        row, column = np.divmod(np.flatnonzero(kept), SIDE // stride)
-        grid = np.stack([column, row], 1).astype(np.float32)
-        centre, half = grid + box[kept, :2], np.exp(box[kept, 2:]) / np.float32(2)
-        step = np.float32(stride)
-        boxes.append(np.concatenate([centre - half, centre + half], 1) * step)
-        points.append((grid[:, None] + marks[kept].reshape(-1, 5, 2)) * step)
-        scores.append(score[kept])
-    shrunk = np.float32(scale)
-    all_boxes, all_points = np.concatenate(boxes) / shrunk, np.concatenate(points) / shrunk
-    all_scores = np.concatenate(scores)
-    best: list[int] = []
-    for index in np.argsort(-all_scores, kind="stable"):
-        if not best or iou(all_boxes[index], all_boxes[best]).max() < OVERLAP:
-            best.append(int(index))
-    return Detections(all_boxes[best], all_points[best], all_scores[best])
+def decode(
+    outputs: Mapping[str, Floats], prepared: vision.PreparedImage, threshold: float
+) -> vision.Detections:
+    """Faces in the image, with eyes, nose and mouth: a network that Saccade knows."""
+    return vision.decode(outputs, prepared, "yunet", threshold=threshold, overlap=OVERLAP)
 
 
-def matched(found: Detections, truth: Floats) -> list[float]:
+def matched(found: vision.Detections, truth: Floats) -> list[float]:
     """Overlap of each face that was found with its own box; each is found once."""
     left = list(range(len(truth)))
     overlaps: list[float] = []
@@ -141,14 +111,16 @@ def matched(found: Detections, truth: Floats) -> list[float]:
     return overlaps
 
 
-def same_as_onnxruntime(pixels: Floats, scale: float, threshold: float, ours: Detections) -> bool:
+def same_as_onnxruntime(
+    prepared: vision.PreparedImage, threshold: float, ours: vision.Detections
+) -> bool:
     """Whether ONNX Runtime finds the same to a hundredth of a pixel; prints the distance."""
     import onnxruntime  # noqa: PLC0415 - needed for the comparison only
 
     session = onnxruntime.InferenceSession(weights(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    outputs = dict(zip(names, session.run(names, {"input": pixels}), strict=True))
-    theirs = decode(outputs, scale, threshold)
+    outputs = dict(zip(names, session.run(names, {"input": prepared.values}), strict=True))
+    theirs = decode(outputs, prepared, threshold)
     if len(theirs.boxes) != len(ours.boxes):
         print(f"ONNX Runtime finds {len(theirs.boxes)} faces, Saccade {len(ours.boxes)}")
         return False
@@ -158,19 +130,6 @@ def same_as_onnxruntime(pixels: Floats, scale: float, threshold: float, ours: De
     score = np.abs(ours.scores[first] - theirs.scores[second]).max(initial=0)
     print(f"beside ONNX Runtime: boxes within {far:.1e} pixels, scores within {score:.1e}")
     return bool(far < 0.01 and score < 1e-4)
-
-
-def draw(image: Image.Image, found: Detections) -> Image.Image:
-    """The image with boxes, scores, eyes, noses and corners of mouths."""
-    drawn = image.convert("RGB")
-    pen = ImageDraw.Draw(drawn)
-    green = (0, 230, 90)
-    for box, points, score in zip(*found, strict=True):
-        pen.rectangle(box.tolist(), outline=green, width=2)
-        pen.text((box[0], box[1] - 13), f"{score:.2f}", fill=green, stroke_width=1, stroke_fill=0)
-        for x, y in points.tolist():
-            pen.ellipse((x - 2, y - 2, x + 2, y + 2), fill="yellow", outline="black")
-    return drawn
 
 
 def main() -> int:
@@ -183,19 +142,20 @@ def main() -> int:
 
     model = saccade.compile(weights())
     image, truth = (Image.open(options.image), None) if options.image else wall()
-    pixels, scale = letterboxed(image)
-    model(pixels)  # plans, and compiles what is missing
+    prepared = letterboxed(image)
+    model(prepared.values)  # plans, and compiles what is missing
     start = time.perf_counter()
-    outputs = model.run({"input": pixels})
+    outputs = model.run({"input": prepared.values})
     milliseconds = 1000 * (time.perf_counter() - start)
-    found = decode(outputs, scale, options.threshold)
+    found = decode(outputs, prepared, options.threshold)
     for box, score in zip(found.boxes, found.scores, strict=True):
         print(f"{score:.3f}  {' '.join(f'{edge:6.1f}' for edge in box)}")
     print(f"{len(found.boxes)} faces; the network took {milliseconds:.1f} ms")
     if options.output:
-        draw(image, found).save(options.output, quality=88, optimize=True)
+        drawn = vision.draw(np.asarray(image.convert("RGB")), found, ["face"])
+        Image.fromarray(drawn).save(options.output, quality=88, optimize=True)
 
-    good = not options.check or same_as_onnxruntime(pixels, scale, options.threshold, found)
+    good = not options.check or same_as_onnxruntime(prepared, options.threshold, found)
     if truth is not None:
         overlaps = matched(found, truth)
         wrong = len(found.boxes) - len(overlaps)

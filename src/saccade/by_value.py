@@ -6,7 +6,7 @@ import operator
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -134,6 +134,15 @@ class ByValueModel(Model):
             OptionError: Always.
         """
         raise OptionError(f"{self._deciding()} decide what is computed: choices are those of each")
+
+    @property
+    def reach(self) -> Never:
+        """There is no graph of all values together.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError(f"{self._deciding()} decide the graph: there are no tiles")
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from saccade.profile import Profile
     from saccade.program import Arrays, DeviceBuffer, HostArray, HostResult, Program, Result, Store
     from saccade.report import Report
+    from saccade.tiling import Reach
 
 __all__ = ["Model", "TensorInfo"]
 
@@ -288,6 +289,17 @@ class Model:
     def remarks(self) -> tuple[str, ...]:
         """What there is to say of the model, whatever its sizes: what ONNX's reference does."""
         return self._started().graph.remarks
+
+    @property
+    def reach(self) -> Reach:
+        """What of its image each part of the result depends on (`saccade.vision.tiled` uses it).
+
+        Raises:
+            OptionError: If it is no model from one image to one other, or a bundle.
+        """
+        with forkless:
+            from saccade.tiling import Reach  # noqa: PLC0415 - few ask
+        return Reach(self._started().graph)
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -275,7 +275,7 @@ def test_memory_that_does_not_suffice_is_one_line(side, says, tmp_path):
     onnx.save(model, tmp_path / "wide.onnx")
     arguments = ["run", str(tmp_path / "wide.onnx"), "--shape", f"1x3x{side}x{side}"]
     result = subprocess.run(
-        [sys.executable, "-c", LIMITED, *arguments, "--threads", "1"],
+        [sys.executable, "-c", LIMITED, *arguments, "--threads", "1", "--tile", "off"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 2, result.stderr[-2000:]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from saccade.cli._files import read_files
-from saccade.cli._images import Preparation
+from saccade.cli._images import ImageInput, Preparation
 from saccade.cli._signature import fixed_shapes, random_inputs
 from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
 
-__all__ = ["make_feeds"]
+__all__ = ["make_feeds", "read_feeds"]
 
 
 def make_feeds(
@@ -19,7 +19,17 @@ def make_feeds(
     shapes: Mapping[str, tuple[int, ...]],
     preparation: Preparation | None = None,
 ) -> Arrays:
-    """An array for every input, in the model's order.
+    """An array for every input, in the model's order; see `read_feeds`."""
+    return read_feeds(inputs, files, shapes, preparation)[0]
+
+
+def read_feeds(
+    inputs: Sequence[TensorInfoLike],
+    files: Sequence[str] | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    preparation: Preparation | None = None,
+) -> tuple[Arrays, dict[str, ImageInput]]:
+    """An array for every input, in the model's order, and the images among them by input.
 
     Args:
         inputs: Objects with name, dtype and shape, such as `Model.inputs`.
@@ -30,7 +40,7 @@ def make_feeds(
     Raises:
         InputError: A file or a shape does not fit the model, or they contradict each other.
     """
-    feeds = read_files(files or (), inputs, preparation, shapes)
+    feeds, images = read_files(files or (), inputs, preparation, shapes)
     open_inputs = [info for info in inputs if info.name not in feeds]
     for name in shapes:
         if name in feeds and feeds[name].shape != shapes[name]:
@@ -40,4 +50,4 @@ def make_feeds(
     # Shapes that are left over with no input open name none: `fixed_shapes` refuses them.
     if open_inputs or rest:
         feeds |= random_inputs(open_inputs, fixed_shapes(open_inputs, rest))
-    return {info.name: feeds[info.name] for info in inputs}
+    return {info.name: feeds[info.name] for info in inputs}, images

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from saccade.cli._images import (
     WRITTEN_SUFFIXES,
+    ImageInput,
     Preparation,
     read_image,
     reads_image,
@@ -34,8 +35,8 @@ def read_files(
     inputs: Sequence[TensorInfoLike],
     preparation: Preparation | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Arrays:
-    """The arrays of `[NAME=]FILE` texts, by input name and in each input's dtype.
+) -> tuple[Arrays, dict[str, ImageInput]]:
+    """The arrays of `[NAME=]FILE` texts, by input name and in each input's dtype; and the images.
 
     Files without a name go to the inputs that no other file names, in order; an .npz without a name
     holds arrays under the inputs' names.
@@ -49,9 +50,14 @@ def read_files(
     Raises:
         InputError: A file is missing or unreadable, or does not fit the model.
     """
+    images: dict[str, ImageInput] = {}
 
     def read(path: Path, info: TensorInfoLike) -> NDArray[Any]:
-        return _read(path, info, preparation, shapes.get(info.name))
+        found = _read(path, info, preparation, shapes.get(info.name))
+        if not isinstance(found, ImageInput):
+            return found
+        images[info.name] = found
+        return found.values
 
     known = {info.name: info for info in inputs}
     named: Arrays = {}
@@ -72,7 +78,7 @@ def read_files(
         raise InputError(f"{nameless[len(free)]}: the model has {len(inputs)} input(s) only")
     for path, info in zip(nameless, free, strict=False):
         _add(named, info, read(path, info), path)
-    return named
+    return named, images
 
 
 def _split(text: str, known: Mapping[str, TensorInfoLike]) -> tuple[str | None, Path]:
@@ -95,7 +101,7 @@ def _read(
     info: TensorInfoLike,
     preparation: Preparation | None,
     shape: tuple[int, ...] | None,
-) -> NDArray[Any]:
+) -> NDArray[Any] | ImageInput:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         arrays = _read_npz(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,20 @@ from saccade.cli._types import TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
 
-__all__ = ["WRITTEN_SUFFIXES", "Preparation", "read_image", "reads_image", "write_image"]
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from saccade.vision import PreparedImage
+
+__all__ = [
+    "VIDEO_SUFFIXES", "WRITTEN_SUFFIXES", "ImageInput", "Preparation", "as_input", "channels_of",
+    "read_image", "reads_image", "write_image", "write_pixels",
+]  # fmt: skip
 
 WRITTEN_SUFFIXES = (".png", ".jpg", ".jpeg")
+VIDEO_SUFFIXES = (
+    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts",
+)  # fmt: skip
 _CHANNELS = (1, 3)
 
 
@@ -34,12 +45,28 @@ class Preparation:
     std: tuple[float, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ImageInput:
+    """An image, and what a model gets of it.
+
+    Attributes:
+        pixels: [H, W, C] bytes.
+        prepared: Where it lies in the input.
+        values: The input.
+    """
+
+    pixels: NDArray[np.uint8]
+    prepared: PreparedImage
+    values: NDArray[Any]
+
+
 def reads_image(path: Path) -> bool:
     """Whether Pillow reads files of this suffix."""
     from PIL import Image  # noqa: PLC0415 - only images need it
 
-    kind = Image.registered_extensions().get(path.suffix.lower())
-    return kind in Image.OPEN
+    suffix = path.suffix.lower()
+    # Pillow knows some videos, too, but cannot decode them.
+    return suffix not in VIDEO_SUFFIXES and Image.registered_extensions().get(suffix) in Image.OPEN
 
 
 def read_image(
@@ -47,7 +74,7 @@ def read_image(
     info: TensorInfoLike,
     preparation: Preparation | None = None,
     shape: tuple[int, ...] | None = None,
-) -> NDArray[Any]:
+) -> ImageInput:
     """The image as the input `info` takes it: its dtype, its rank, channels where they are there.
 
     Args:
@@ -61,27 +88,62 @@ def read_image(
     """
     from saccade import vision  # noqa: PLC0415
 
-    preparation = preparation or Preparation()
+    pixels = vision.read(path, channels=channels_of(str(path), info, shape))
+    return as_input(str(path), pixels, info, preparation, shape)
+
+
+def channels_of(name: str, info: TensorInfoLike, shape: tuple[int, ...] | None = None) -> int:
+    """How many channels images have for an input: 1 or 3.
+
+    Args:
+        name: Of the image, for messages.
+        info: The input.
+        shape: Of the input, if the user said one.
+
+    Raises:
+        InputError: If it takes no images.
+    """
     axes = tuple(shape or info.shape)
     channel = _channel_axis(axes)
     if channel is None:
         text = "x".join(map(str, info.shape))
-        raise InputError(f"{path}: input {info.name!r} ({text}) is not an image of 1 or 3 channels")
+        raise InputError(f"{name}: input {info.name!r} ({text}) is not an image of 1 or 3 channels")
     channels = axes[channel]
-    image = vision.read(path, channels=channels if isinstance(channels, int) else 3)
-    high, wide = (axes[-2], axes[-1]) if channel == len(axes) - 3 else (axes[-3], axes[-2])
+    return channels if isinstance(channels, int) else 3
+
+
+def as_input(
+    name: str,
+    pixels: NDArray[np.uint8],
+    info: TensorInfoLike,
+    preparation: Preparation | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> ImageInput:
+    """Pixels [H, W, C] as the input `info` takes them; see `read_image`.
+
+    Raises:
+        InputError: The input takes bytes, and these are to have a mean.
+    """
+    from saccade import vision  # noqa: PLC0415
+
+    preparation = preparation or Preparation()
+    axes = tuple(shape or info.shape)
+    last = _channel_axis(axes) == len(axes) - 1
+    high, wide = (axes[-3], axes[-2]) if last else (axes[-2], axes[-1])
     known = isinstance(high, int) and isinstance(wide, int) and preparation.kind != "none"
     size = (int(high), int(wide)) if known else None
-    values = vision.prepare(
-        image, preparation.kind, size, mean=preparation.mean, std=preparation.std
-    ).values
+    prepared = vision.prepare(
+        pixels, preparation.kind, size, mean=preparation.mean, std=preparation.std
+    )
+    values: NDArray[Any] = prepared.values
     if info.dtype == "uint8":
         if preparation.mean is not None or preparation.std is not None:
-            raise InputError(f"{path}: input {info.name!r} takes bytes, which have no mean or std")
+            raise InputError(f"{name}: input {info.name!r} takes bytes, which have no mean or std")
         values = np.rint(values * 255).astype(np.uint8)
-    if channel == len(axes) - 1:
+    if last:
         values = values.transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(values[0] if len(axes) == 3 else values)
+    values = np.ascontiguousarray(values[0] if len(axes) == 3 else values)
+    return ImageInput(pixels, prepared, values)
 
 
 def _channel_axis(axes: tuple[int | str, ...]) -> int | None:
@@ -102,22 +164,19 @@ def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
     Raises:
         InputError: The output has another shape, or holds NaN.
     """
-    from PIL import Image  # noqa: PLC0415
+    from saccade.vision.tiles import as_bytes  # noqa: PLC0415
 
-    planes = output[0] if output.ndim == 4 and output.shape[0] == 1 else output
-    if planes.ndim != 3 or planes.shape[0] not in _CHANNELS:
-        raise InputError(f"output {name!r} of shape {output.shape} is not one image; use .npy")
-    if np.isnan(planes).any():
-        raise InputError(f"output {name!r} holds NaN and makes no image; use .npy")
-    values = planes if planes.dtype == np.uint8 else _to_bytes(planes)
-    pixels = values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0)
+    write_pixels(path, as_bytes(name, output))
+
+
+def write_pixels(path: Path, pixels: NDArray[np.uint8] | Image) -> None:
+    """Save [H, W, 1 or 3] bytes, or an image of Pillow's, whole or not at all."""
+    import PIL.Image  # noqa: PLC0415
+
     # The stream is a file of another name until it is whole.
-    kind = Image.registered_extensions()[path.suffix.lower()]
+    kind = PIL.Image.registered_extensions()[path.suffix.lower()]
+    if isinstance(pixels, np.ndarray):
+        flat = pixels[..., 0] if pixels.shape[2] == 1 else pixels
+        pixels = PIL.Image.fromarray(np.ascontiguousarray(flat))
     with whole_file(path) as stream:
-        Image.fromarray(np.ascontiguousarray(pixels)).save(stream, kind)
-
-
-def _to_bytes(planes: NDArray[Any]) -> NDArray[np.uint8]:
-    scaled = np.clip(planes.astype(np.float32), 0.0, 1.0) * np.float32(255)
-    rounded: NDArray[np.uint8] = np.rint(scaled).astype(np.uint8)
-    return rounded
+        pixels.save(stream, kind)

@@ -13,7 +13,7 @@ from saccade.errors import printable
 if TYPE_CHECKING:
     from saccade.tuning import Progress
 
-__all__ = ["measuring", "working"]
+__all__ = ["counting", "measuring", "working"]
 
 
 @contextmanager
@@ -56,5 +56,41 @@ def measuring(title: str) -> Iterator[Callable[[Progress], None]]:
                 description=printable(progress.text),
                 left=f"{minutes}:{seconds:02} left",
             )
+
+        yield report
+
+
+@contextmanager
+def counting(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar while the block runs and tells how many things are done, and which comes next.
+
+    Args:
+        title: What is done.
+        total: How many things there are; None if nobody knows.
+    """
+    if is_quiet() or not sys.stderr.isatty():
+        yield lambda _done, _text: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - 50 ms, and a pipe needs none of it
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.fields[title]}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("", total=total, title=printable(title))
+
+        def report(done: int, text: str) -> None:
+            bars.update(task, completed=done, description=printable(text))
 
         yield report

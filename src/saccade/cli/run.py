@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,6 @@ from saccade.cli._options import (
     AllowOption,
     DeviceOption,
     ImportOption,
-    InputOption,
     JsonOption,
     ModelArgument,
     PrecisionOption,
@@ -26,15 +25,19 @@ from saccade.cli._options import (
     parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
-from saccade.cli._print import say, say_fitted
-from saccade.errors import InputError, OptionError
+from saccade.cli._print import say
+from saccade.errors import OptionError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from saccade.cli._types import Arrays
+    from saccade.cli._given import GivenInputs
+    from saccade.cli._images import Preparation
+    from saccade.cli._runs import ModelRuns
+    from saccade.cli._shapes import Sizes
+    from saccade.cli._targets import ResultFolder
 
 __all__ = ["run"]
+
+_LARGEST_TILE = 1 << 20  # pixels along an edge
 
 
 class Preprocessing(StrEnum):
@@ -60,18 +63,42 @@ TopOption = Annotated[
     int | None, typer.Option(min=1, help="Print so many of the most probable classes.")
 ]
 LabelsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Names of the classes, a line each (--top).")
+    Path | None,
+    typer.Option(metavar="FILE", help="Names of the classes, a line each (--top, detections)."),
+]
+ThresholdOption = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Least score of detections that are told and drawn.")
+]
+TileOption = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto|off",
+        help="Run images in tiles of N pixels, with the result of the whole; auto: where the whole "
+        "would need much memory.",
+    ),
+]
+RunInputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="[NAME=]FILE|DIR|'*.jpg'",
+        help="An input: .npy, .npz or an image (else random); several images, a folder of them, or "
+        "a video are run one by one.",
+    ),
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE|DIR", help="Where outputs go: .npz, .npy, an image, or a folder."),
+    typer.Option(
+        metavar="FILE|DIR",
+        help="Where outputs go: .npz, .npy, an image, a video, or a folder (DIR/*.npz: as these).",
+    ),
 ]
 
 
 def run(
     model: ModelArgument,
     *,
-    input_: InputOption = None,
+    input_: RunInputOption = None,
     output: OutputOption = None,
     shape: ShapeOption = None,
     device: DeviceOption = "cpu",
@@ -84,47 +111,118 @@ def run(
     std: StdOption = None,
     top: TopOption = None,
     labels: LabelsOption = None,
+    threshold: ThresholdOption = 0.5,
+    tile: TileOption = "auto",
     json: JsonOption = None,
 ) -> None:
     """Run MODEL on files (inputs without one get random data), save or describe its outputs."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
     check_outputs(json=json)
-    if labels is not None and top is None:
+    if labels is not None and top is None and input_ is None:
         raise OptionError("--labels names the classes of --top, which is not given")
+    edge = _edge(tile)
+    from saccade.cli._given import given_inputs
     from saccade.cli._images import Preparation
+    from saccade.cli._shown import TopQuery
+    from saccade.cli._targets import check_target
     from saccade.vision import read_labels
 
-    numbers = {"mean": _numbers("mean", mean), "std": _numbers("std", std)}
-    names = [] if labels is None else read_labels(labels)
-    from saccade.cli._files import write_outputs
-    from saccade.cli._model import compile_for
-    from saccade.cli._progress import working
+    preparation = Preparation(preprocess.value, _numbers("mean", mean), _numbers("std", std))
+    query = TopQuery(top, [] if labels is None else read_labels(labels), threshold)
+    given = given_inputs(input_ or ())
+    check_target(output, given)
+    if given.video is not None:
+        from saccade.vision.video import check_video
 
-    compiled, feeds = compile_for(
+        check_video(given.video)
+    from saccade.cli._model import compile_shaped
+    from saccade.cli._runs import ModelRuns
+
+    compiled, (sizes,), _ = compile_shaped(
         path,
-        input_,
-        shapes,
+        [shapes],
         algorithms=import_algorithms,
-        preparation=Preparation(preprocess.value, **numbers),
         device=device,
         precision=precision,
         threads=threads,
         allow_reference=allow_reference or None,
     )
-    with working(f"running {path.name}"):
-        outputs = compiled.run(feeds)
-    for name, array in outputs.items():
-        say(_describe(name, array))
-    best = [] if top is None else _best(outputs, top, names)
-    document = {name: _figures(array) for name, array in outputs.items()}
-    give_json(json, {"outputs": document} | ({"top": best} if top is not None else {}))
-    if output is not None:
-        held = [info.name for info in compiled.outputs if not _is_numeric(outputs[info.name])]
-        if held:
-            raise InputError(f"output {held[0]!r} cannot be written: it is no array of numbers")
-        for file in write_outputs(output, outputs):
-            say(f"wrote {file}")
+    work = _Work(path, ModelRuns(compiled, query, edge), preparation, sizes, import_algorithms)
+    work.run(given, output, json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A run of the command, once everything is known to be there."""
+
+    path: Path
+    runs: ModelRuns
+    preparation: Preparation
+    sizes: Sizes
+    algorithms: Path | None
+
+    def run(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
+        """One input, several images, or a video."""
+        from saccade.cli._given import several_images
+        from saccade.cli._targets import result_folder
+
+        given = several_images(given, [info.name for info in self.runs.model.inputs])
+        if given.video is not None:
+            self._video(given, output, json)
+        elif given.images is not None:
+            folder = None if output is None else result_folder(output, given.images)
+            self._images(given, folder, json)
+        else:
+            self._once(given, output, json)
+
+    def _once(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
+        from saccade.cli._feeds import read_feeds
+        from saccade.cli._model import warn_of_refusals
+        from saccade.cli._progress import working
+
+        model = self.runs.model
+        feeds, images = read_feeds(model.inputs, given.files, self.sizes, self.preparation)
+        if self.algorithms is not None:
+            warn_of_refusals(model.plan(**{name: one.shape for name, one in feeds.items()}))
+        suffix = "" if output is None else ".npy" if output.is_dir() else output.suffix.lower()
+        # A folder gets arrays, and no image.
+        suffix = suffix or ("" if output is None else ".npy")
+        with working(f"running {self.path.name}") as report:
+            result = self.runs.run(feeds, images, suffix, report)
+        for name, figures in result.figures.items():
+            say(figures.line(name))
+        result.seen.say()
+        outputs = {name: figures.data() for name, figures in result.figures.items()}
+        give_json(json, {"outputs": outputs} | result.seen.data())
+        if output is not None:
+            for file in result.write(output):
+                say(f"wrote {file}")
+
+    def _images(self, given: GivenInputs, folder: ResultFolder | None, json: Path | None) -> None:
+        from saccade.cli._batch import run_images
+
+        files, left_out = run_images(self.runs, given, self.sizes, self.preparation, folder)
+        give_json(json, {"files": files, "left_out": left_out})
+        if left_out:
+            raise typer.Exit(1)
+
+    def _video(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
+        from saccade.cli._videos import run_video
+
+        frames, whole = run_video(self.runs, given, self.sizes, self.preparation, output)
+        give_json(json, frames)
+        if not whole:
+            raise typer.Exit(1)
+
+
+def _edge(text: str) -> int | None:
+    """Pixels of a tile; 0 to choose, None for no tiles."""
+    if text in ("auto", "off"):
+        return 0 if text == "auto" else None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _LARGEST_TILE:
+        raise OptionError(f"--tile {text!r} is none of a number of pixels, auto and off")
+    return int(text)
 
 
 def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
@@ -138,49 +236,3 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
     if not found or not all(map(isfinite, found)):
         raise OptionError(f"--{option} {text!r} is not of the form 0.485,0.456,0.406")
     return found
-
-
-def _best(outputs: Arrays, count: int, labels: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """Print the most probable classes of the first output, for each image; the same as data."""
-    from saccade.vision import top
-
-    found = top(next(iter(outputs.values())), count, labels)
-    for number, best in enumerate(found):
-        if len(found) > 1:
-            say(f"image {number}:")
-        say_fitted(f"  {one.probability:7.2%}  {one.label}" for one in best)
-    return [[one._asdict() for one in best] for best in found]
-
-
-def _figures(array: NDArray[Any] | object) -> dict[str, Any]:
-    """What is said of an output, as data."""
-    import numpy as np
-
-    if not isinstance(array, np.ndarray):
-        return {"type": type(array).__name__}
-    found: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
-    if array.size and array.dtype.kind in "fiu":
-        ends = {"min": array.min(), "mean": array.mean(dtype="float64"), "max": array.max()}
-        # JSON has no word for what is not finite.
-        found |= {n: float(v) if isfinite(v) else str(v) for n, v in ends.items()}
-    return found
-
-
-def _is_numeric(result: object) -> bool:
-    """Not where it is strings, a sequence, or nothing."""
-    return getattr(getattr(result, "dtype", None), "kind", "O") in "biufV"
-
-
-def _describe(name: str, array: NDArray[Any] | object) -> str:
-    """One line: name, dtype, shape, and the range of the values; of what is no array its type."""
-    import numpy as np
-
-    if not isinstance(array, np.ndarray):
-        several = f" of {len(array)}" if isinstance(array, list) else ""
-        return f"{name}: {type(array).__name__}{several}"
-    shape = "x".join(map(str, array.shape)) or "scalar"
-    line = f"{name}: {array.dtype} {shape}"
-    if array.size and array.dtype.kind in "fiu":
-        mean = float(array.mean(dtype="float64"))
-        line += f", min {array.min():.6g}, mean {mean:.6g}, max {array.max():.6g}"
-    return line

@@ -44,6 +44,31 @@ class PreparedImage:
         found: NDArray[np.float32] = np.clip((boxes - corner) / steps, 0, most)
         return found
 
+    def points(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[..., 2] points (x, y) of the input, in the image's pixels and inside of it."""
+        twice = np.concatenate([points, points], axis=-1)
+        return self.boxes(twice)[..., :2]
+
+    def plane(self, plane: NDArray[np.float32], *, nearest: bool = False) -> NDArray[np.float32]:
+        """[H, W] of the image, of a plane of any size that covers the input; 0 beyond the input.
+
+        Args:
+            plane: [h, w], of masks or classes.
+            nearest: Whether each pixel is one of the plane's, and none in between.
+        """
+        from PIL import Image  # noqa: PLC0415 - most of a command needs none
+
+        high, wide = self.values.shape[-2:]
+        across, down = plane.shape[1] / wide, plane.shape[0] / high
+        # From the middle of a pixel of the image to the plane's.
+        steps = (
+            self.scale[0] * across, 0.0, self.offset[0] * across,
+            0.0, self.scale[1] * down, self.offset[1] * down,
+        )  # fmt: skip
+        kind = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
+        source = Image.fromarray(np.ascontiguousarray(plane, np.float32))
+        return np.array(source.transform(self.size, Image.Transform.AFFINE, steps, kind))
+
 
 def prepare(
     image: NDArray[np.uint8],
