@@ -166,8 +166,16 @@ IMPORTS = {
         "plan",
     },
     "model": {
-        "errors", "held", "locks", "options", "profile", "report", "shapes", "signature", "tiling",
-    },  # fmt: skip
+        "errors",
+        "held",
+        "locks",
+        "options",
+        "profile",
+        "report",
+        "shapes",
+        "signature",
+        "tiling",
+    },
     "backends/cuda": {
         "backends",
         "backends/cuda/ahead",

@@ -57,7 +57,7 @@ class Model:
         self._take, self._give = arrays.take, arrays.give
         self._clock, self._queued = arrays.clock, arrays.queued
         self._store = store
-        # Two locks: `_build` starts the engine while it holds the first.
+        # Two locks: `_program` starts the engine while it holds the first.
         self._lock, self._starting = Lock(), Lock()
         self._engine: Engine | None = None
         self._programs: OrderedDict[Shapes, Program] = OrderedDict()
@@ -247,9 +247,7 @@ class Model:
             PlanError: If they fit, but some step cannot work on them.
         """
         for given in shapes or ({},):
-            if not isinstance(given, Mapping):
-                raise InputError(f"warm takes shapes by name in mappings, not {given!r}")
-            sizes = self._shapes(self._with_held((), self._fixed() | dict(given)))
+            sizes = self._sizes("warm", given)
             self._program(sizes)
             self._program(sizes)  # what is asked for again is kept on disk
 
@@ -274,10 +272,7 @@ class Model:
         target = usable_path(path) if isinstance(path, (str, os.PathLike)) else None
         if target is None:
             raise OptionError(f"{path!r} cannot be the path of a file")
-        for given in shapes:
-            if not isinstance(given, Mapping):
-                raise InputError(f"save takes shapes by name in mappings, not {given!r}")
-        sizes = [self._shapes(self._with_held((), self._fixed() | dict(given))) for given in shapes]
+        sizes = [self._sizes("save", given) for given in shapes]
         return self._started().bundle(target, sizes)
 
     @property
@@ -317,18 +312,18 @@ class Model:
             raise InputError(f"there is no stage {stage!r}; there are {', '.join(stages)}")
         return stages[stage]
 
-    def _fixed(self) -> dict[str, object]:
-        """Shapes of the inputs that the file leaves no choice for."""
-        return {
-            info.name: info.shape
-            for info in self.inputs
-            if all(isinstance(size, int) for size in info.shape)
-        }
-
     def _shapes(self, given: Mapping[str, object]) -> Shapes:
         """Shapes of all inputs, in order."""
         named = self._named((), given)
         return tuple(() if i.held else as_shape(i, named[i.name]) for i in self.inputs)
+
+    def _sizes(self, caller: str, given: object) -> Shapes:
+        """The same by the shapes of those inputs that the file leaves a choice for."""
+        if not isinstance(given, Mapping):
+            raise InputError(f"{caller} takes shapes by name in mappings, not {given!r}")
+        fixed = (one for one in self.inputs if all(isinstance(size, int) for size in one.shape))
+        named = {one.name: one.shape for one in fixed} | dict(given)
+        return self._shapes(self._with_held((), named))
 
     def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
         arrays = self._arrays(given)
@@ -388,18 +383,13 @@ class Model:
         with self._lock:
             # Another caller may have built it while this one waited.
             if shapes not in self._programs:
-                self._programs[shapes] = self._left(shapes) or self._build(shapes)
+                # Of an earlier start, or of our own making, which prefers the code of others.
+                left = None if self._store is None else self._store.program(shapes)
+                made = left or self._started().program(shapes, self._programs.values())
+                self._programs[shapes] = made
                 if len(self._programs) > PLANS_KEPT:
                     self._programs.popitem(last=False)
             return self._programs[shapes]
-
-    def _left(self, shapes: Shapes) -> Program | None:
-        """A program that an earlier start left."""
-        return None if self._store is None else self._store.program(shapes)
-
-    def _build(self, shapes: Shapes) -> Program:
-        """A program of our own making; it prefers the code of those that are there."""
-        return self._started().program(shapes, self._programs.values())
 
     def _started(self) -> Engine:
         """The engine; most warm starts never need it."""
