@@ -109,6 +109,16 @@ def test_a_folder_gets_drawn_images(saccade_cli, engine, model_file, photo, tmp_
     assert (out / "photo.npz").exists()
 
 
+def test_labels_that_name_nothing_are_told_once(saccade_cli, engine, model_file, photo, labels):
+    engine.model = Detector(y=np.zeros((1, 2), F32))
+    Image.open(photo).save(photo.with_name("twin.png"))
+    result = saccade_cli("run", model_file, "--input", photo.parent, *PREPARED, "--labels", labels)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "saccade: --labels: there are no classes to name; --top asks for the most probable"
+    ]
+
+
 def test_many_detections_are_cut_short(saccade_cli, engine, model_file, photo):
     many = {
         "boxes": np.repeat(BOXES["boxes"], 20, axis=0), "labels": np.arange(40),

@@ -96,6 +96,17 @@ def test_nothing_is_drawn_of_nothing():
     np.testing.assert_array_equal(vision.draw(image, empty), image)
 
 
+def test_what_is_nowhere_is_not_drawn():
+    image = np.zeros((40, 50, 3), np.uint8)
+    boxes = [[float("nan"), 0, 9, 9], [0, 0, float("inf"), 9]]
+    np.testing.assert_array_equal(vision.draw(image, detections(boxes)), image)
+    points = np.array([[[float("nan"), 4, 1], [4, float("inf"), 1]]], F32)
+    one = [[20, 20, 30, 30]]
+    np.testing.assert_array_equal(
+        vision.draw(image, detections(one, keypoints=points)), vision.draw(image, detections(one))
+    )
+
+
 def test_what_does_not_fit_is_refused():
     image = np.zeros((9, 8, 3), np.uint8)
     with pytest.raises(InputError, match="masks of"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from saccade.cli._files import write_outputs
 from saccade.cli._images import WRITTEN_SUFFIXES, ImageInput, write_pixels
+from saccade.cli._model import warn_of_refusals
 from saccade.cli._print import note
 from saccade.cli._shown import OutputFigures, SeenOutputs, TopQuery, figures_of, seen_in
 from saccade.cli._types import Arrays, ModelLike
@@ -100,12 +101,14 @@ class ModelRuns:
         model: Compiled.
         query: What is asked of its outputs.
         edge: Of tiles, in pixels; 0 to choose, None for none.
-        said: What was said of tiles so far.
+        imported: Whether algorithms were imported; which of them were not taken is told.
+        said: What was said of all this so far.
     """
 
     model: ModelLike
     query: TopQuery
     edge: int | None = 0
+    imported: bool = False
     said: set[str] = field(default_factory=set)
 
     def run(
@@ -123,13 +126,21 @@ class ModelRuns:
             suffix: Of the file that is written; None if the result decides, "" if there is none.
             report: Told how far it is.
         """
+        if self.imported and not self.said:
+            self.said.add("algorithms")
+            plan = self.model.plan(**{name: feed.shape for name, feed in feeds.items()})
+            warn_of_refusals(plan)
         image = next(iter(images.values()), None)
         tiling = self._tiling(feeds)
-        if tiling is not None:
-            return self._in_tiles(tiling, feeds, image, suffix, report)
-        outputs = self.model.run(feeds)
-        figures = {name: figures_of(output) for name, output in outputs.items()}
-        return RunResult(outputs, figures, seen_in(outputs, self.query, image), image)
+        if tiling is None:
+            outputs = self.model.run(feeds)
+            figures = {name: figures_of(output) for name, output in outputs.items()}
+            result = RunResult(outputs, figures, seen_in(outputs, self.query, image), image)
+        else:
+            result = self._in_tiles(tiling, feeds, image, suffix, report)
+        if self.query.labels and not result.seen.data():
+            self._note("--labels: there are no classes to name; --top asks for the most probable")
+        return result
 
     def _tiling(self, feeds: Arrays) -> ImageTiles | None:
         """How the only input is cut, if it is; said, as is why it cannot be where it should."""

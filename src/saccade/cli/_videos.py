@@ -16,7 +16,7 @@ from saccade.cli._print import note, say
 from saccade.cli._progress import counting
 from saccade.cli._runs import ModelRuns, RunResult
 from saccade.cli._signature import check_fits
-from saccade.errors import InputError
+from saccade.errors import InputError, PlanError
 from saccade.files import whole_file
 from saccade.vision.video import VideoFrame, VideoReader, VideoWriter
 
@@ -66,7 +66,7 @@ def run_video(
                 if output is None:
                     say(f"frame {number}: {'; '.join(_lines(result))}")
                     result.seen.say()
-        except InputError as error:
+        except (InputError, PlanError) as error:
             raise InputError(f"{error}: {target.left(len(told))}") from error
         if not told:
             raise InputError(f"{given.video} has no frames: {target.left(0)}")

@@ -148,7 +148,8 @@ def run(
         threads=threads,
         allow_reference=allow_reference or None,
     )
-    work = _Work(path, ModelRuns(compiled, query, edge), preparation, sizes, import_algorithms)
+    runs = ModelRuns(compiled, query, edge, import_algorithms is not None)
+    work = _Work(path, runs, preparation, sizes)
     work.run(given, output, json)
 
 
@@ -160,7 +161,6 @@ class _Work:
     runs: ModelRuns
     preparation: Preparation
     sizes: Sizes
-    algorithms: Path | None
 
     def run(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
         """One input, several images, or a video."""
@@ -178,18 +178,12 @@ class _Work:
 
     def _once(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
         from saccade.cli._feeds import read_feeds
-        from saccade.cli._model import warn_of_refusals
         from saccade.cli._progress import working
 
         model = self.runs.model
         feeds, images = read_feeds(model.inputs, given.files, self.sizes, self.preparation)
-        if self.algorithms is not None:
-            warn_of_refusals(model.plan(**{name: one.shape for name, one in feeds.items()}))
-        suffix = "" if output is None else ".npy" if output.is_dir() else output.suffix.lower()
-        # A folder gets arrays, and no image.
-        suffix = suffix or ("" if output is None else ".npy")
         with working(f"running {self.path.name}") as report:
-            result = self.runs.run(feeds, images, suffix, report)
+            result = self.runs.run(feeds, images, _suffix_of(output), report)
         for name, figures in result.figures.items():
             say(figures.line(name))
         result.seen.say()
@@ -214,6 +208,13 @@ class _Work:
         give_json(json, frames)
         if not whole:
             raise typer.Exit(1)
+
+
+def _suffix_of(output: Path | None) -> str:
+    """Of what is written; a folder gets arrays."""
+    if output is None:
+        return ""
+    return ".npy" if output.is_dir() or not output.suffix else output.suffix.lower()
 
 
 def _edge(text: str) -> int | None:

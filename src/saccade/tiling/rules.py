@@ -282,23 +282,21 @@ def _matmul(call: AlongCall) -> AlongReads:
     return _joined(call, known | free)
 
 
-def _over(axes: Sequence[int]) -> Callable[[AlongCall, str], None]:
-    def check(call: AlongCall, what: str) -> None:
-        if call.axes[0] in axes:
-            _refuse(f"takes the {what} of the whole image")
-
-    return check
+def _expect_apart(call: AlongCall, axes: Sequence[int], what: str) -> None:
+    """An operand must not run along the image on one of these axes."""
+    if call.axes[0] in axes:
+        _refuse(f"takes the {what} of the whole image")
 
 
 def _reduce(call: AlongCall) -> AlongReads:
     op = _op(call, Reduce)
-    _over(op.axes)(call, op.kind)
+    _expect_apart(call, op.axes, op.kind)
     return _reduced(call, op.axes, op.keepdims)
 
 
 def _arg_reduce(call: AlongCall) -> AlongReads:
     op = _op(call, ArgReduce)
-    _over((op.axis,))(call, op.kind)
+    _expect_apart(call, (op.axis,), op.kind)
     return _reduced(call, (op.axis,), op.keepdims)
 
 
@@ -309,28 +307,28 @@ def _reduced(call: AlongCall, axes: Sequence[int], keepdims: bool) -> AlongReads
 
 
 def _softmax(call: AlongCall) -> AlongReads:
-    _over((_op(call, Softmax).axis,))(call, "softmax")
+    _expect_apart(call, (_op(call, Softmax).axis,), "softmax")
     return _joined(call, {})
 
 
 def _running(call: AlongCall) -> AlongReads:
-    _over((_op(call, CumSum).axis,))(call, "running sum")
+    _expect_apart(call, (_op(call, CumSum).axis,), "running sum")
     return _joined(call, {})
 
 
 def _layer_norm(call: AlongCall) -> AlongReads:
     rank = len(call.shapes[0])
-    _over(range(_op(call, LayerNorm).axis, rank))(call, "mean")
+    _expect_apart(call, range(_op(call, LayerNorm).axis, rank), "mean")
     return _joined(call, {})
 
 
 def _lp_normalize(call: AlongCall) -> AlongReads:
-    _over((_op(call, LpNormalize).axis,))(call, "norm")
+    _expect_apart(call, (_op(call, LpNormalize).axis,), "norm")
     return _joined(call, {})
 
 
 def _local_response(call: AlongCall) -> AlongReads:
-    _over((1,))(call, "norm")
+    _expect_apart(call, (1,), "norm")
     return _joined(call, {})
 
 

@@ -59,8 +59,8 @@ def draw(
     masks = detections.masks
     if masks is not None and masks.shape[1:] != pixels.shape[:2]:
         raise InputError(f"masks of {masks.shape[1:]} for an image of {pixels.shape[:2]}")
-    # The best come last, over all others.
-    order = range(len(detections) - 1, -1, -1)
+    # The best come last, over all others. What is nowhere cannot be drawn.
+    order = np.flatnonzero(np.isfinite(detections.boxes).all(axis=1))[::-1].tolist()
     for at in order if masks is not None else ():
         assert masks is not None
         _tint(pixels, masks[at], colour_of(int(detections.labels[at])))
@@ -172,7 +172,7 @@ def _radius(size: tuple[int, int], box: NDArray[np.float32]) -> float:
 
 
 def _points(pen: ImageDraw, points: NDArray[np.float32], radius: float, colour: Colour) -> None:
-    for x, y, sure in points.tolist():
-        if sure > _SURE:
-            for around, fill in ((radius + 1, "white"), (radius, colour)):
-                pen.ellipse((x - around, y - around, x + around, y + around), fill)
+    seen = (points[:, 2] > _SURE) & np.isfinite(points).all(axis=1)
+    for x, y, _ in points[seen].tolist():
+        for around, fill in ((radius + 1, "white"), (radius, colour)):
+            pen.ellipse((x - around, y - around, x + around, y + around), fill)

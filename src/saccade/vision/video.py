@@ -216,7 +216,8 @@ class VideoWriter:
         """Add a frame.
 
         Raises:
-            InputError: If it is of another size than those before it, or is no [H, W, 1 or 3].
+            InputError: If it is of another size than those before it, or is no [H, W, 1 or 3], or
+                its size cannot be encoded.
         """
         import av  # noqa: PLC0415
 
@@ -232,7 +233,13 @@ class VideoWriter:
         # Times that are nearer than a tick would be one.
         self._ticks = max(self._ticks + 1, round(frame.time / self._base))
         image.pts, image.time_base = self._ticks, self._base
-        self._mux(self._video.encode(image))
+        try:
+            self._mux(self._video.encode(image))
+        except av.FFmpegError as error:
+            wide, high = pixels.shape[1], pixels.shape[0]
+            raise InputError(
+                f"frames of {wide}x{high} cannot be encoded with {self._encoder} ({error.strerror})"
+            ) from error
         self._copy_sound()
 
     def _begin(self, size: tuple[int, ...]) -> None:
