@@ -217,9 +217,18 @@ def test_an_image_that_is_smaller_than_a_tile_is_one(name):
 def test_halos_are_those_of_the_graph():
     net = Net()
     reach = Reach(net.graph(plain(net)))
-    first, second, *_ = reach.tiles((1, 2, 100, 40), 0, 40)
+    first, second, third = reach.tiles((1, 2, 108, 40), 0, 40)
     # A 3x3 window within a 5x5 one looks at 3 pixels around; the border needs none of them.
     assert first == (0, 40, 0, 37, 1) and second == (34, 74, 37, 71, 1)
+    assert third == (68, 108, 71, 108, 1)
+
+
+def test_tiles_are_of_even_size():
+    net = Net()
+    reach = Reach(net.graph(plain(net)))
+    tiles = reach.tiles((1, 2, 109, 40), 0, 100)
+    assert tiles == ((0, 58, 0, 55, 1), (51, 109, 55, 109, 1))
+    assert [tile.stop - tile.first for tile in reach.tiles((1, 2, 300, 40), 0, 41)] == [39] * 9
 
 
 def test_tiles_begin_where_windows_do():
@@ -227,7 +236,7 @@ def test_tiles_begin_where_windows_do():
     reach = Reach(net.graph(strided(net)))
     tiles = reach.tiles((1, 2, 101, 40), 0, 43)
     assert {tile.first % 4 for tile in tiles} == {0}
-    assert tiles[0].stop == 40 and tiles[-1].stop == 101
+    assert tiles[0].stop % 4 == 0 and tiles[-1].stop == 101
 
 
 def test_a_halo_that_lacks_a_pixel_is_seen(monkeypatch):

@@ -94,6 +94,19 @@ def test_what_fits_is_left_whole_and_what_does_not_is_cut(plain, monkeypatch):
     assert len(vision.tiling_of(plain, shape)) > 4
 
 
+def test_tiles_that_would_be_mostly_overlap_are_larger(plain, monkeypatch):
+    shape = (1, 3, 1000, 1200)
+    needed = plain.plan(image=shape).arena_bytes
+    monkeypatch.setattr(tiles, "MOST_BYTES", needed // 4)
+    for small in (needed // 400, 1):  # of 64 pixels, with 13 around each; and of none
+        monkeypatch.setattr(tiles, "_TILE_BYTES", small)
+        found = vision.tiling_of(plain, shape)
+        assert found.edge > 300 and found.pixels < 1.5 * 1000 * 1200
+    # What no budget suffices for is cut as small as it may be.
+    monkeypatch.setattr(tiles, "MOST_BYTES", 1)
+    assert vision.tiling_of(plain, shape).edge == 32
+
+
 def test_small_images_ask_for_no_plan():
     class Unplanned:
         inputs = (None,)

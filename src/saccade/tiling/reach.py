@@ -10,6 +10,7 @@ are looked at are the image's own, and every value in it lies on pixels that it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -88,13 +89,29 @@ class Reach:
         """
         # Along the other axis any size does: it decides nothing here.
         whole = self._trail(shape, axis)
+        tiles, overlap = self._cut(whole, shape, axis, edge)
+        # As many of even size, so that none is there for a few pixels.
+        size, count = whole.sizes[self._image], len(tiles)
+        even = -(-(size + (count - 1) * overlap) // (count * whole.step)) * whole.step
+        if count == 1 or even >= edge:
+            return tiles
+        with suppress(OptionError):  # they may be a little too small then
+            again, _ = self._cut(whole, shape, axis, even)
+            return again if len(again) == count else tiles
+        return tiles
+
+    def _cut(
+        self, whole: _Trail, shape: Sequence[int], axis: int, edge: int
+    ) -> tuple[tuple[Tile, ...], int]:
+        """Tiles that are as large as they may be, and by how much neighbours overlap at most."""
         step, size = whole.step, whole.sizes[self._image]
         edge = max(edge // step, 1) * step
         parts: dict[int, _Trail] = {}
         tiles: list[Tile] = []
-        done = 0
+        done = overlap = 0
         while done < whole.result:
             first = whole.begin(done) // step * step
+            overlap = max(overlap, tiles[-1].stop - first if tiles else 0)
             last = first + edge >= size
             if last:
                 first, stop = max((size - edge) // step, 0) * step, size
@@ -110,7 +127,7 @@ class Reach:
                 raise OptionError(f"tiles of {edge} pixels: {reason}")
             tiles.append(Tile(first, stop, done, end, whole.scale))
             done = end
-        return tuple(tiles)
+        return tuple(tiles), overlap
 
     def result_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the result for an input's shape."""

@@ -30,6 +30,8 @@ __all__ = ["ImageTiles", "as_bytes", "tiled", "tiling_of"]
 MOST_BYTES = 1 << 30
 """What a run may need before images are cut, or half of what is free where that is less."""
 _TILE_BYTES = 256 << 20  # what a run needs of tiles that are chosen
+# Pixels of all such tiles for one of the image; else they may be as large as what is left whole.
+_MOST_OVERLAP = 1.5
 # Of an input, a megapixel in three channels: below, no plan is made, which a warm start would wait
 # for, to find out what a run needs.
 _LEAST_ELEMENTS = 3 << 20
@@ -59,6 +61,12 @@ class ImageTiles:
 
     def __len__(self) -> int:
         return len(self.rows) * len(self.columns)
+
+    @property
+    def pixels(self) -> int:
+        """Of all tiles together: more than the image has, as they overlap."""
+        sides = (self.rows, self.columns)
+        return prod(sum(one.stop - one.first for one in side) for side in sides)
 
     def run(
         self,
@@ -110,10 +118,7 @@ def tiling_of(
     free = free_bytes()
     most = MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
     try:
-        if _needed(model, shape) <= most:
-            return None
-        reach = model.reach
-        return _cut(reach, shape, _edge_for(model, reach, shape))
+        return None if _needed(model, shape) <= most else _chosen(model, shape, most)
     except OptionError as error:
         return str(error)
 
@@ -242,6 +247,20 @@ def _cut(reach: Reach, shape: Sequence[int], edge: int) -> ImageTiles:
     )
 
 
+def _chosen(model: Model, shape: Sequence[int], most: int) -> ImageTiles | str:
+    """Small tiles, or larger ones where the small are mostly overlap; why there are none."""
+    reach, found, reason = model.reach, None, ""
+    for least in (_TILE_BYTES, most):
+        try:
+            found = _cut(reach, shape, _edge_for(model, reach, shape, min(least, most)))
+        except OptionError as error:
+            reason = str(error)
+            continue
+        if found.pixels <= _MOST_OVERLAP * prod(shape[axis] for axis in reach.axes):
+            break
+    return reason if found is None else found
+
+
 def _needed(model: Model, shape: Sequence[int]) -> int:
     """Bytes that a run at this size needs: without bound if it has no plan, 0 if nobody knows."""
     try:
@@ -253,15 +272,15 @@ def _needed(model: Model, shape: Sequence[int]) -> int:
     return plan.arena_bytes + plan.output_bytes
 
 
-def _edge_for(model: Model, reach: Reach, shape: Sequence[int]) -> int:
-    """The largest edge for which a tile's run needs no more than it may."""
+def _edge_for(model: Model, reach: Reach, shape: Sequence[int], most: int) -> int:
+    """The largest edge for which a tile's run needs no more bytes than it may."""
     low, high = 1, _LARGEST_EDGE // _EDGE_STEP
     while low < high:
         middle = (low + high + 1) // 2
         sizes = list(shape)
         for axis in reach.axes:
             sizes[axis] = min(sizes[axis], middle * _EDGE_STEP)
-        fits = _needed(model, sizes) <= _TILE_BYTES
+        fits = _needed(model, sizes) <= most
         low, high = (middle, high) if fits else (low, middle - 1)
     return low * _EDGE_STEP
 
