@@ -12,8 +12,11 @@ _MOST = (1 << 31) - 1
 
 
 def countable(tensor: Tensor) -> bool:
-    """Whether kernels can count its elements; those of the CPU count any number."""
-    return tensor.is_cpu or tensor.numel() <= _MOST
+    """Whether kernels can count its elements; those of the CPU count any number.
+
+    What is no tensor the operator refuses.
+    """
+    return not isinstance(tensor, Tensor) or tensor.is_cpu or tensor.numel() <= _MOST
 
 
 def parts(*given: tuple[Tensor, int | None]) -> Iterator[list[Tensor]]:
