@@ -17,13 +17,13 @@ from benchmarks.report_cpu import PEERS, TITLES, machine_name, number, when
 
 __all__ = ["panels", "render"]
 
-MODELS = ("resnet50", "mobilenet_v3_large", "deeplabv3_mobilenet", "resnet50 bf16")
+MODELS = ("resnet50", "mobilenet_v3_large", "resnet50 bf16")
 OPERATORS = (
     ("roi_align", "2x256x200x304, 1000 boxes, NCHW, forward", "float32"),
     ("nms", "4000 boxes", "float32"),
     ("vector_norm", "300x250x250, dim -1, p = 2, forward", "float32"),
 )
-GPU_MODELS = ("resnet50 fp16 batch 1", "resnet50 fp16 batch 32", "vit_b_16 fp16 batch 32")
+GPU_MODELS = ("resnet50 fp16 batch 1", "resnet50 fp16 batch 32")
 GPU_OPERATORS = (
     ("deform_conv2d", "6x512x19x34, 256 filters 3x3, masks, forward", "float16"),
     ("nms", "4000 boxes", "float32"),
