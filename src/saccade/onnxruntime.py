@@ -9,7 +9,6 @@ warns of the latter. Errors are Saccade's.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import numpy as np
 
 from saccade.compile import compile as compile_model
 from saccade.errors import DeviceError, InputError, OptionError
+from saccade.logs import logger
 from saccade.shapes import ANY, as_symbol
 from saccade.signature import TensorInfo
 
@@ -52,7 +52,6 @@ _DONE_ANYWAY = frozenset(
 """Attributes that say how, or what Saccade does whatever they say."""
 _OTHERS = ("read_config_from_model", "disabled_optimizers", "enable_fallback")
 """Arguments of ONNX Runtime's session that mean nothing here."""
-_log = logging.getLogger("saccade")
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -77,7 +76,7 @@ class _Settings:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _DONE_ANYWAY and name != "intra_op_num_threads":
-            _log.warning("%s.%s has no meaning here", type(self).__name__, name)
+            logger().warning("%s.%s has no meaning here", type(self).__name__, name)
         super().__setattr__(name, value)
 
 
@@ -110,7 +109,7 @@ class SessionOptions(_Settings):
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Accepted, with a warning."""
-        _log.warning("SessionOptions: %s=%s has no meaning here", key, value)
+        logger().warning("SessionOptions: %s=%s has no meaning here", key, value)
 
 
 class RunOptions(_Settings):
@@ -192,7 +191,7 @@ class InferenceSession:
                 self._model = compile_model(path_or_bytes, device="cuda", **options)
                 self._providers = [_CUDA, _CPU]
             except (DeviceError, OptionError) as error:
-                _log.warning("no GPU is used: %s", error)
+                logger().warning("no GPU is used: %s", error)
         if len(self._providers) == 1:
             self._model = compile_model(
                 path_or_bytes, threads=self._options.intra_op_num_threads or None, **options

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import PurePath
 
 from saccade.locks import preload
+from saccade.logs import logger
 
 __all__ = ["ReadOnlyError", "UnusableError", "enter", "may_write", "open_file", "open_root", "warn"]
 
@@ -77,9 +78,7 @@ def warn(error: UnusableError, root: str) -> None:
     if place not in _warned:
         _warned.add(place)
         preload("logging")
-        import logging  # noqa: PLC0415 - a warm start has nothing to warn of
-
-        logging.getLogger("saccade").warning("%s", error)
+        logger().warning("%s", error)
 
 
 def may_write(folder: int, root: str) -> None:
