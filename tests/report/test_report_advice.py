@@ -194,3 +194,11 @@ def test_commands_of_remedies_exist_with_their_options(line):
     assert named <= set(re.findall(r"--?[a-z][a-z-]*", told))
     given = [word for word in options if word.startswith("--") and word != "--shape"]
     assert len(given) == len(set(given)), "an option twice"
+
+
+def test_steps_that_are_clocked_longer_than_a_run_save_no_more_than_it_takes():
+    found = report(step(refused=(LATTICE,)), step("conv2", 800.0))
+    slower = replace(found, steps=tuple(replace(one, time=3 * one.time) for one in found.steps))
+    (usual,) = (one for one in advice_of(found) if one.rule == "another-kernel")
+    (most,) = (one for one in advice_of(slower) if one.rule == "another-kernel")
+    assert most.share < 1 and most.gain < 3 * usual.gain
