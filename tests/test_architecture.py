@@ -290,7 +290,7 @@ IMPORTS = {
     "by_value": {"errors", "locks", "model", "signature"},
     "onnxruntime": {"compile", "errors", "logs", "shapes", "signature"},
     "tiling": {"errors", "ir", "opdefs"},
-    "vision": {"errors", "memory", "opdefs"},
+    "vision": {"errors", "opdefs"},
     "prebuild": {
         "__init__",
         "backends/cpu",

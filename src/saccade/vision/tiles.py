@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import InputError, OptionError, PlanError
-from saccade.memory import free_bytes
 from saccade.vision.prepare import unit
 
 if TYPE_CHECKING:
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ImageTiles", "as_bytes", "tiled", "tiling_of"]
 
 MOST_BYTES = 1 << 30
-"""What a run may need before images are cut, or half of what is free where that is less."""
+"""What a run may need before images are cut. Not what is free: tiles may round otherwise, and what
+comes out must not depend on the moment."""
 _TILE_BYTES = 256 << 20  # what a run needs of tiles that are chosen
 # Pixels of all such tiles for one of the image; else they may be as large as what is left whole.
 _MOST_OVERLAP = 1.5
@@ -100,7 +100,7 @@ def tiling_of(
         model: Of one image.
         shape: Of its input.
         edge: Pixels of a tile along each axis. If None, an image is cut only if a run of the whole
-            would need more than 1 GiB, or than half of what is free, into tiles that need 256 MiB.
+            would need more than 1 GiB, into tiles that need 256 MiB.
 
     Returns:
         None if the whole fits; why it cannot be cut, as text, if it does not and no edge is given.
@@ -115,10 +115,8 @@ def tiling_of(
             raise OptionError(f"the image cannot be cut into tiles: {error}") from error
     if len(model.inputs) != 1 or prod(shape) < _LEAST_ELEMENTS:
         return None
-    free = free_bytes()
-    most = MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
     try:
-        return None if _needed(model, shape) <= most else _chosen(model, shape, most)
+        return None if _needed(model, shape) <= MOST_BYTES else _chosen(model, shape)
     except OptionError as error:
         return str(error)
 
@@ -247,12 +245,12 @@ def _cut(reach: Reach, shape: Sequence[int], edge: int) -> ImageTiles:
     )
 
 
-def _chosen(model: Model, shape: Sequence[int], most: int) -> ImageTiles | str:
+def _chosen(model: Model, shape: Sequence[int]) -> ImageTiles | str:
     """Small tiles, or larger ones where the small are mostly overlap; why there are none."""
     reach, found, reason = model.reach, None, ""
-    for least in (_TILE_BYTES, most):
+    for most in (_TILE_BYTES, MOST_BYTES):
         try:
-            found = _cut(reach, shape, _edge_for(model, reach, shape, min(least, most)))
+            found = _cut(reach, shape, _edge_for(model, reach, shape, most))
         except OptionError as error:
             reason = str(error)
             continue
