@@ -7,8 +7,13 @@ import pytest
 from saccade.backends.cpu.machines import MACHINES, nearest
 from saccade.backends.cpu.target import Target, described_target
 from saccade.errors import OptionError
-from saccade.kernels.cpu.machine import machine
+from saccade.ir import DType
+from saccade.kernels.base import Call
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
+from saccade.kernels.cpu.machine import machine, ports
 from saccade.kernels.machine import Machine
+from saccade.opdefs import Conv2d
+from saccade.testing.kernels import nhwc_view, row_major
 
 TARGET = Target("avx512", 512, 32, "", "", "", machine="zen4")
 
@@ -74,3 +79,24 @@ def test_an_older_instruction_set_of_a_machine():
 def test_what_is_no_machine_is_refused(name, isa):
     with pytest.raises(OptionError, match=name):
         described_target(name, isa)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_direct_sums_are_estimated_by_the_machine_that_is_described(name):
+    """Enough of them in tiles that fit: little more than the machine's peak allows."""
+    target = described_target(name)
+    x, y = (nhwc_view(DType.F32, (1, c, 56, 56)) for c in (256, 128))
+    w = row_major(DType.F32, (128, 256, 1, 1))
+    call = Call(Conv2d(), (x, w), (y,), (False, True), target, threads=2)
+    best = next(iter(CONV2D_DIRECT.variants(call)))
+    floor = 2 * 56 * 56 * 256 * 128 / (2 * machine(target).flops)
+    assert 1.0 < best.micros / floor < 1.35
+
+
+def test_ports_are_those_of_the_described_core():
+    zen4, zen5 = (ports(described_target(name)) for name in ("zen4", "zen5"))
+    assert (zen4.products, zen4.halves, zen4.hungry) == (1, True, False)
+    assert (zen5.products, zen5.halves, zen5.hungry) == (2, False, True)
+    older = ports(described_target("zen5", "avx2"))
+    assert (older.products, older.halves, older.hungry) == (2, False, False)
+    assert (zen4.near, zen4.far) == (16, 6)

@@ -10,7 +10,7 @@ import torch
 from saccade import ops
 
 PARTS = import_module("saccade.ops._parts")
-NORM = import_module("saccade.ops.vector_norm")
+NORM, REARRANGE = map(import_module, ("saccade.ops.vector_norm", "saccade.ops.rearrange"))
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def few(monkeypatch):
     """No more than a hundred elements are counted; how often a call was cut."""
     cuts = []
     monkeypatch.setattr(PARTS, "_MOST", 100)
-    monkeypatch.setattr(PARTS, "countable", lambda tensor: tensor.numel() <= 100)
-    monkeypatch.setattr(NORM, "countable", lambda tensor: tensor.numel() <= 100)
+    for module in (PARTS, NORM, REARRANGE):
+        monkeypatch.setattr(module, "countable", lambda tensor: tensor.numel() <= 100)
     narrow = torch.Tensor.narrow
     monkeypatch.setattr(
         torch.Tensor, "narrow", lambda *given: cuts.append(given[1:]) or narrow(*given)
@@ -45,9 +45,8 @@ def test_parts_are_as_few_as_can_be_counted(few):
 def test_rearrangement(few, last):
     layout = torch.channels_last if last else torch.contiguous_format
     x = torch.randn(5, 8, 4, 3).contiguous(memory_format=layout)
-    for operator in (ops.pixel_shuffle, torch.nn.functional.pixel_shuffle):
-        y = operator(x, 2)
-    assert torch.equal(ops.pixel_shuffle(x, 2), torch.nn.functional.pixel_shuffle(x, 2))
+    y = torch.nn.functional.pixel_shuffle(x, 2)
+    assert torch.equal(ops.pixel_shuffle(x, 2), y)
     assert torch.equal(ops.pixel_unshuffle(y, 2), x)
     assert len(few) >= 4
 

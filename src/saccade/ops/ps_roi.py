@@ -127,8 +127,8 @@ class PSRoIPool(PooledBins):
 
 _READ = 36 * 32
 """Bytes that a bin reads of images whose channels are neighbours: a sector of the L2 cache for each
-pixel, of which nobody knows how many there are (one H200: planes and their copy 220 for 418 µs of
-1000 boxes, and for a hundred boxes more than without)."""
+pixel, of which nobody knows how many there are (one H100: planes and their copy 295 for 418 µs of
+1000 boxes)."""
 
 
 # Both operators are one to the kernels; `ratio` is None for the one that averages pixels.

@@ -23,7 +23,7 @@ from saccade.ir.pixel_maps import depth_to_space as spread_map
 from saccade.ir.pixel_maps import space_to_depth as gather_map
 from saccade.opdefs import Move
 from saccade.ops._execute import Operator
-from saccade.ops._parts import parts
+from saccade.ops._parts import countable, parts
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
 from saccade.ops._tensors import DTYPES, empty_like, fake_like, refuse_type
@@ -122,14 +122,20 @@ def _check(name: str, x: Tensor, block: int, mode: str) -> None:
 
 def spread_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
     """Depth to space into a result that is there: rank 4 on both sides, any strides."""
-    for part, result in parts((x, 0), (out, 0)):
-        _SPREAD_ON_MEMORY([part], (block, mode), [result])
+    _in_parts(_SPREAD_ON_MEMORY, x, out, block, mode)
 
 
 def gather_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
     """Space to depth into a result that is there: rank 4 on both sides, any strides."""
+    _in_parts(_GATHER_ON_MEMORY, x, out, block, mode)
+
+
+def _in_parts(on_memory: Operator, x: Tensor, out: Tensor, block: int, mode: str) -> None:
+    if countable(x):  # as nearly all are
+        on_memory([x], (block, mode), [out])
+        return
     for part, result in parts((x, 0), (out, 0)):
-        _GATHER_ON_MEMORY([part], (block, mode), [result])
+        on_memory([part], (block, mode), [result])
 
 
 def _spread(x: Tensor, block: int, mode: str) -> Tensor:

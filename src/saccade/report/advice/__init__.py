@@ -53,16 +53,12 @@ LINTS: tuple[Lint, ...] = (
 def advice_of(report: Report) -> tuple[Advice, ...]:
     """Everything that the rules find worth saying, the largest gain first."""
     whole = median_micros(report)
-    # Steps that are clocked one by one may take longer in all than a run does, a GPU's twice as
-    # long: what they could save shrinks as much.
-    clocked = sum(step.time for step in report.steps)
-    share = min(1.0, whole / clocked) if clocked else 1.0
     found = [
         Advice(
-            lint.name, one.title, one.hazard, share * one.micros / 1e3, share * one.micros / whole,
-            one.remedy, one.steps,
+            lint.name, one.title, one.hazard, one.micros / 1e3, one.micros / whole, one.remedy,
+            one.steps,
         )
         for lint, one in ((lint, lint.look(report)) for lint in LINTS)
-        if one is not None and share * one.micros >= _WORTH * whole > 0
+        if one is not None and one.micros >= _WORTH * whole > 0
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda advice: -advice.gain))

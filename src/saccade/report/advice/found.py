@@ -52,7 +52,17 @@ def found_in(
         # Not `format`: names of nodes may hold braces.
         return text.replace("{count}", count).replace("{names}", names)
 
-    return Found(filled(title), filled(hazard), sum(lost.values()), filled(remedy), steps)
+    micros = _share_of_run(report) * sum(lost.values())
+    return Found(filled(title), filled(hazard), micros, filled(remedy), steps)
+
+
+def _share_of_run(report: Report) -> float:
+    """What a microsecond of a step's time is of a run's.
+
+    Steps that are clocked one by one may take longer in all than a run does, a GPU's twice as long.
+    """
+    clocked = sum(step.time for step in report.steps)
+    return min(1.0, median_micros(report) / clocked) if clocked else 1.0
 
 
 def listed(steps: Iterable[ReportStep]) -> str:

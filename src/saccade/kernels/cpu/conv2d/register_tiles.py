@@ -44,7 +44,7 @@ _FMA_LATENCY = 4  # cycles until a sum may be added to again (Zen 4)
 _WAYS = 8  # of a set of the L1 cache (Zen 4)
 _EVEN = 8  # tiles a thread from which on they are taken to be shared evenly (by eye)
 # Cycles of a row's broadcast, as an operand or by itself. Tiles of one vector, which have one for
-# each multiply-add, take 1.4 times as long as those of two (Zen 5; by itself: a guess).
+# each multiply-add, take 1.2 to 1.4 times as long as those of two (Zen 5; by itself: a guess).
 _BROADCAST, _BROADCAST_APART = 0.75, 0.25
 _FEEDING = 0.1  # share of its products that a step's weights take longer (an estimate)
 _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the L1 cache
