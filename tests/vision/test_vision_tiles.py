@@ -133,15 +133,16 @@ def test_an_image_that_does_not_fit_the_model_is_refused(plain):
 
 
 MEASURED = """
-import resource, sys
+import sys
 import numpy as np
 import saccade
 from saccade import vision
+from saccade.cli._bench_worker import peak_rss
 model = saccade.compile(sys.argv[1])
 rows, columns = np.indices((3000, 4000), np.uint16)
 image = np.stack([rows, columns, rows + columns], axis=-1).astype(np.uint8)
 print(vision.tiled(model, image).shape)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+print(peak_rss())
 """
 
 
