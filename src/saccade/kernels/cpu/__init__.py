@@ -57,6 +57,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("conv2d.winograd", ("Conv2d",), "conv2d.winograd", "CONV2D_WINOGRAD"),
     Listed("conv2d.lattice", ("Conv2d",), "conv2d.lattice", "CONV2D_LATTICE"),
     Listed("conv2d.depthwise", ("Conv2d", "RowSums"), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
+    Listed("conv2d.grouped", ("Conv2d", "RowSums"), "conv2d.grouped", "CONV2D_GROUPED"),
     Listed(
         "conv2d.expand_depthwise", ("ExpandDepthwise", "RowSums"),
         "conv2d.expand_depthwise", "CONV2D_EXPAND",

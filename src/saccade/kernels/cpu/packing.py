@@ -24,6 +24,7 @@ from saccade.kernels.cpu.conv2d.pack_direct import (
     pack_transposed,
     zeros,
 )
+from saccade.kernels.cpu.conv2d.pack_grouped import pack_grouped
 from saccade.kernels.cpu.conv2d.pack_lattice import pack_lattice
 from saccade.kernels.cpu.conv2d.pack_regions import pack_regions
 from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd
@@ -49,6 +50,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_depthwise": pack_depthwise,
         "pack_few_outputs": pack_few_outputs,
         "pack_gates": pack_gates,
+        "pack_grouped": pack_grouped,
         "pack_matrix": pack_matrix,
         "pack_pairs_of_taps": pack_pairs_of_taps,
         "pack_parts_of_channels": pack_parts_of_channels,

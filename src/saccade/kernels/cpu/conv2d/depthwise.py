@@ -33,7 +33,7 @@ from saccade.kernels.cpu.conv2d.depthwise_code import (
 )
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
-from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
+from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers, split_bands
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side
 from saccade.kernels.cpu.conv2d.row_sums import RowTotals, SumsSpec, conv_call
 from saccade.kernels.cpu.machine import machine
@@ -155,20 +155,6 @@ def _config(call: CpuCall, spec: EpilogueSpec, sums: SumsSpec, cut: RowGroups) -
     )
 
 
-def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
-    """Rows in a band and vectors in a block.
-
-    A thread's share is a part of the image: producers and consumers share theirs out likewise.
-    """
-    _, _, rows, _ = spec.shape
-    if threads == 1:
-        return max(1, rows), spec.vectors
-    tall = rows >= 8 * threads
-    bands = 2 * threads if tall else threads if rows >= 2 * threads else 1
-    blocks = max(1, min(3 if tall else 6, spec.vectors // (2 if tall else 4)))
-    return max(1, -(-rows // bands)), -(-spec.vectors // blocks)
-
-
 def _any_groups(call: CpuCall, spec: EpilogueSpec) -> RowGroups:
     return any_groups(spec.shape[3], call.inputs[1].shape[3], call.target)
 
@@ -193,7 +179,7 @@ def _generic_configs(call: CpuCall) -> tuple[DepthwiseConfig, ...]:
 def _launch(call: CpuCall, cut: RowGroups) -> tuple[Launch, ...]:
     sums, call = SumsSpec(call), conv_call(call)
     spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
-    band, block = _split(spec, call.threads)
+    band, block = split_bands(spec.shape[2], spec.vectors, call.threads)
     lanes = call.target.lanes
     size = 4 * w.shape[2] * w.shape[3] * spec.vectors * lanes
     weights = Packed(Packing("pack_depthwise", (lanes,), (1,), size))

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
-from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Mask, Vec
+from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir import Expr
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
-from saccade.kernels.cpu.conv2d.row_bands import WindowSizes
 from saccade.kernels.cpu.conv2d.row_groups import Group, RowGroups, any_cut, cut_row
+from saccade.kernels.cpu.conv2d.row_walk import Inside, RowWalk
 from saccade.kernels.cpu.machine import clock, machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
@@ -108,62 +108,19 @@ class FinishRow:
             self.total.set(self.total.get() + result)
 
 
-@dataclass(frozen=True, slots=True)
-class RowCode:
-    """Emits rows.
+class RowCode(RowWalk):
+    """Emits rows of a depthwise convolution."""
 
-    Attributes:
-        k: Builder.
-        groups: How the row is cut; `repeats` says only whether there is a loop.
-        taps, stride, dilation: Of the convolution, along the row.
-        sizes: Of the images.
-    """
-
-    k: KernelBuilder
-    groups: RowGroups
-    taps: int
-    stride: int
-    dilation: int
-    sizes: WindowSizes
+    __slots__ = ()
 
     def emit(
         self, rows: DepthwiseRows, repeats: Int, finish: Callable[[IntLike, Vec], None]
     ) -> None:
         """Compute a row and hand each pixel's sums to `finish(column, sums)`."""
-        cut, at = self.groups, 0
-        if cut.any_width:
-            self._emit_any(rows, finish)
-            return
-        for group in cut.first:
-            self._group(rows, group, at, finish)
-            at += group.pixels
-        if not cut.repeats:
-            return
-        end = repeats * cut.body + at
-        with self.k.range(at, end, cut.body) as column:
-            self._group(rows, Group(cut.body), column, finish)
-        for group in cut.last:
-            self._group(rows, group, end, finish)
-            end = end + group.pixels
-
-    def _emit_any(self, rows: DepthwiseRows, finish: Callable[[IntLike, Vec], None]) -> None:
-        """A row of any length: groups at its ends skip the columns and pixels that do not exist.
-
-        A tap outside the image is no product at all, as where borders are known ahead: a product
-        with zero would be another sum where its weight is not finite.
-        """
-        k, s, group = self.k, self.sizes, Group(self.groups.body)
-        columns = group.products(self.taps, self.stride, self.dilation)
-        with k.range(0, s.columns, group.pixels) as column:
-            first = column * self.stride - s.left
-            within = (first >= 0) & (first + max(columns) < s.width)
-            within = within & (column + group.pixels <= s.columns)
-            with k.when_else(within) as (inner, outer):
-                with inner:
-                    self._group(rows, group, column, finish)
-                with outer:
-                    inside = {j: (first + j >= 0) & (first + j < s.width) for j in columns}
-                    self._group(rows, group, column, finish, inside)
+        self.walk(
+            repeats,
+            lambda group, column, inside: self._group(rows, group, column, finish, inside),
+        )
 
     def _group(
         self,
@@ -171,7 +128,7 @@ class RowCode:
         group: Group,
         column: IntLike,
         finish: Callable[[IntLike, Vec], None],
-        inside: dict[int, Bool] | None = None,
+        inside: Inside = None,
     ) -> None:
         """The pixels of a group; `inside`: which columns there are, where that is tested."""
         k = self.k
@@ -189,5 +146,5 @@ class RowCode:
                         total = sums[pixel]
                         total.set(k.fma(value, weights[tap], total.get()))
         for pixel, total in enumerate(sums):
-            with k.when(column + pixel < self.sizes.columns) if inside else nullcontext():
+            with self.there(column + pixel, inside):
                 finish(column + pixel, total.get())

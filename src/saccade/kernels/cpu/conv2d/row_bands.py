@@ -12,7 +12,14 @@ from saccade.kernels.base import View, image_strides
 from saccade.kernels.cpu.conv2d.column_window import valid_taps
 from saccade.opdefs import Conv2d
 
-__all__ = ["Band", "RowBands", "WindowSizes", "band_integers", "window_integers"]
+__all__ = [
+    "Band",
+    "RowBands",
+    "WindowSizes",
+    "band_integers",
+    "split_bands",
+    "window_integers",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +121,16 @@ def band_integers(
     found = window_integers(conv, x, taps, result)
     found["band"] = band
     return found
+
+
+def split_bands(rows: int, vectors: int, threads: int) -> tuple[int, int]:
+    """Rows in a band and vectors of channels in a block, for chunks of so many threads.
+
+    A thread's share is a part of the image: producers and consumers share theirs out likewise.
+    """
+    if threads == 1:
+        return max(1, rows), vectors
+    tall = rows >= 8 * threads
+    bands = 2 * threads if tall else threads if rows >= 2 * threads else 1
+    blocks = max(1, min(3 if tall else 6, vectors // (2 if tall else 4)))
+    return max(1, -(-rows // bands)), -(-vectors // blocks)

@@ -1,0 +1,280 @@
+"""Convolution with narrow groups on the CPU: a vector holds the filters of several groups.
+
+`y[n,p,q,k] = Σ_r,s,c x[n, p·stride + r·dilation - pad, …, group(k)·C + c] · w[k,c,r,s]`
+
+Vectors over channels of channels-last images with any pitch, as in `conv2d.depthwise`. A lane's
+element meets the filters of its block of lanes (`grouped_forms`), in a sum for each; when all taps
+are added the lanes of these sums change places and are added up. So no lane is idle, an element is
+loaded once for all filters of its block, and lanes are moved once for a pixel, not for each tap.
+Rows of taps outside the image are skipped, columns outside are left out when the code is written
+(`row_groups`). Chunks are those of `conv2d.depthwise`; sums of rows are taken along.
+Refused: one group or one channel for each; widths that would have to be gathered lane by lane;
+prologues; row-major images; DepthToSpace; windows that leave the image for more than a few dozen
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
+from saccade.backends.cpu.codegen.values import Int, Mask
+from saccade.backends.cpu.fusions import RowSums
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import In, Launch, Packed, Packing, Variant, per_call
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
+from saccade.kernels.cpu.conv2d.depthwise_code import FinishRow
+from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
+from saccade.kernels.cpu.conv2d.grouped_code import GroupedCode, GroupedRows
+from saccade.kernels.cpu.conv2d.grouped_forms import GroupForm, form_of, most_pixels
+from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers, split_bands
+from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side, any_cut, cut_row
+from saccade.kernels.cpu.conv2d.row_sums import RowTotals, SumsSpec, conv_call
+from saccade.kernels.cpu.machine import clock, machine
+from saccade.opdefs import Conv2d
+from saccade.opdefs._taps import expr_flops
+
+__all__ = ["CONV2D_GROUPED", "GroupedConfig"]
+
+_MOST_VECTORS = 64  # of weights for a row of taps and a block, which are written out
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedConfig:
+    """What the code depends on.
+
+    Attributes:
+        element: Element type of the image.
+        block, pieces, loaded, several: See `GroupForm`.
+        taps, stride, dilation: Of the convolution, along the row.
+        first, body, last, any_width: How rows are cut, see `RowGroups.code`.
+        epilogue: `EpilogueSpec.code`.
+        sums: `SumsSpec.code`.
+    """
+
+    element: str
+    block: int
+    pieces: int
+    loaded: int
+    several: bool
+    taps: int
+    stride: int
+    dilation: int
+    first: Side
+    body: int
+    last: Side
+    any_width: bool
+    epilogue: tuple[str, ...]
+    sums: str
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupedSizes(RowBands):
+    """Integer parameters.
+
+    Attributes:
+        channels, filters: Of a group.
+        groups: How many.
+        steps: Blocks of channels of a group.
+        repeats: Groups of pixels between the borders.
+        vectors: Of filters.
+        block: Vectors of a chunk.
+    """
+
+    channels: Int
+    filters: Int
+    groups: Int
+    steps: Int
+    repeats: Int
+    vectors: Int
+    block: Int
+
+
+class _GroupedEmission:
+    """Emits one convolution."""
+
+    def __init__(self, k: KernelBuilder, config: GroupedConfig) -> None:
+        self.k, c = k, config
+        self.form = GroupForm(c.block, c.pieces, c.loaded, c.several)
+        self.x, self.w = k.pointer("x", c.element), k.pointer("w")
+        self.epilogue, self.totals = Epilogue(k, c.epilogue), RowTotals(k, c.sums)
+        self.s = k.sizes(_GroupedSizes)
+        self.epilogue.declare_integers()
+        self.totals.declare_integers()
+        groups = RowGroups.of(c.first, c.body, c.last, c.any_width)
+        self.code = GroupedCode(k, groups, c.taps, c.stride, c.dilation, self.s, self.form)
+
+    def emit(self) -> None:
+        """All chunks."""
+        k, s = self.k, self.s
+        panel = s.taps * s.steps * (self.code.taps * self.form.block * k.lanes)
+        with s.chunks(k, (s.vectors + s.block - 1) // s.block) as band:
+            vector = band.part * s.block
+            with k.range(vector, k.minimum_int(vector + s.block, s.vectors)) as v:
+                place = self.epilogue.place(v)
+                corner = self.x + (s.x_n * band.image - s.x_w * s.left)
+                pieces, mask = self._pieces(corner, v), self._mask(place)
+                with k.range(band.low, s.end(k, band)) as p:
+                    h, taps = s.window(k, p)
+                    rows = GroupedRows(
+                        tuple(piece + s.x_h * h for piece in pieces), s.x_h * s.dilation, s.x_w,
+                        self.w + v * panel, s.steps, taps, mask,
+                    )  # fmt: skip
+                    total = self.totals.begin()
+                    finish = FinishRow(self.epilogue, place, band.image, p, total)
+                    self.code.emit(rows, s.repeats, finish)
+                    self.totals.end(total, band.image, p, place)
+
+    def _pieces(self, corner: Ptr, vector: Int) -> list[Ptr]:
+        """Where each load of a vector begins in the channels."""
+        k, s, form = self.k, self.s, self.form
+        if not form.pieces:
+            return [corner + vector * form.loaded]
+        # Lanes past the last filter read the last group: nobody stores them.
+        numbers = [
+            k.minimum_int((vector * k.lanes + i * form.block) // s.filters, s.groups - 1)
+            for i in range(form.pieces)
+        ]
+        return [corner + number * s.channels for number in numbers]
+
+    def _mask(self, place: VectorPlace) -> Mask | None:
+        """Which elements of a load there are."""
+        form = self.form
+        if place.mask is None or form.pieces or form.loaded == 1:
+            return None
+        if form.loaded == self.k.lanes:
+            return place.mask
+        return self.k.first(place.count // (self.k.lanes // form.loaded), form.loaded)
+
+
+def _emit(k: KernelBuilder, config: GroupedConfig) -> None:
+    _GroupedEmission(k, config).emit()
+
+
+# Planning
+
+
+def _supports(call: CpuCall) -> str | None:
+    sums, call = SumsSpec(call), conv_call(call)
+    if not isinstance(call.op, Conv2d):
+        return "another convolution's sums"
+    op, (x, w) = call.op, call.inputs[:2]
+    if op.groups == 1 or (w.shape[0] == op.groups and w.shape[1] == 1):
+        return "one group, or one channel for each"
+    if not call.constant[1]:
+        return "weights are not known ahead"
+    if op.prologue != IDENTITY or op.n_prologue:
+        return "takes no prologue"
+    if x.dtype not in FLOATS or w.dtype not in FLOATS:
+        return f"elements are {x.dtype.value} and {w.dtype.value}"
+    if not x.channels_last:
+        return "x is not channels-last"
+    form = _form(call)
+    if form is None:
+        return f"{w.shape[1]} channels and {w.shape[0] // op.groups} filters do not fill vectors"
+    if w.shape[3] * form.block > _MOST_VECTORS:
+        return f"more than {_MOST_VECTORS} vectors of weights for a row of taps"
+    spec = _epilogue(call)
+    if spec.kind not in ("plain", "interleave"):
+        return "the result is not channels-last"
+    if _cut(call, spec, form) is None:
+        return "too many windows leave the image"
+    return spec.refuse() or sums.refuse()
+
+
+@per_call
+def _epilogue(call: CpuCall) -> EpilogueSpec:
+    # Channels are counted through all groups: a vector holds filters of several.
+    return replace(conv_epilogue(call), groups=1)
+
+
+def _form(call: CpuCall) -> GroupForm | None:
+    op, (filters, channels, *_) = call.op, call.inputs[1].shape
+    return form_of(channels, filters // op.groups, call.target)
+
+
+def _cut(call: CpuCall, spec: EpilogueSpec, form: GroupForm) -> RowGroups | None:
+    op, (x, w) = call.op, call.inputs[:2]
+    return cut_row(
+        spec.shape[3], x.shape[3], taps=w.shape[3], stride=op.stride[1], left=op.padding[1],
+        dilation=op.dilation[1], largest=most_pixels(form, call.target),
+    )  # fmt: skip
+
+
+def _any_cut(call: CpuCall, spec: EpilogueSpec, form: GroupForm) -> RowGroups:
+    return any_cut(spec.shape[3], most_pixels(form, call.target))
+
+
+def _config(
+    call: CpuCall, spec: EpilogueSpec, sums: SumsSpec, form: GroupForm, cut: RowGroups
+) -> GroupedConfig:
+    op, (x, w) = call.op, call.inputs[:2]
+    return GroupedConfig(
+        x.dtype.value, *form, w.shape[3], op.stride[1], op.dilation[1], *cut.code(),
+        spec.code(), sums.code,
+    )  # fmt: skip
+
+
+def _variants(call: CpuCall) -> Iterator[Variant]:
+    """Code for rows as they are cut, then code for rows of any length."""
+    conv = conv_call(call)
+    spec, form = _epilogue(conv), _form(conv)
+    assert form is not None
+    cut = _cut(conv, spec, form)
+    assert cut is not None
+    yield Variant(_micros(conv, spec, form, cut), partial(_launch, call, form, cut))
+    free = _any_cut(conv, spec, form)
+    yield Variant(_micros(conv, spec, form, free), partial(_launch, call, form, free))
+
+
+def _generic_configs(call: CpuCall) -> tuple[GroupedConfig, ...]:
+    sums, conv = SumsSpec(call), conv_call(call)
+    spec, form = _epilogue(conv), _form(conv)
+    assert form is not None
+    return (_config(conv, spec, sums, form, _any_cut(conv, spec, form)),)
+
+
+def _launch(call: CpuCall, form: GroupForm, cut: RowGroups) -> tuple[Launch, ...]:
+    sums, call = SumsSpec(call), conv_call(call)
+    spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
+    (n, _, rows, _), lanes = spec.shape, call.target.lanes
+    band, block = split_bands(rows, spec.vectors, call.threads)
+    filters, channels, *taps = w.shape
+    size = 4 * spec.vectors * lanes * channels * taps[0] * taps[1]
+    weights = Packed(Packing("pack_grouped", (op.groups, lanes, form.block), (1,), size))
+    integers = {
+        **band_integers(op, x, taps[0], spec.shape, band),
+        "channels": channels,
+        "filters": filters // op.groups,
+        "groups": op.groups,
+        "steps": channels // form.block,
+        "repeats": cut.repeats,
+        "vectors": spec.vectors,
+        "block": block,
+        **spec.integers(),
+        **sums.integers(),
+    }
+    chunks = n * -(-rows // band) * -(-spec.vectors // block)
+    operands = {"x": In(0), "w": weights, **spec.pointers(), **sums.pointers()}
+    return (Launch(_config(call, spec, sums, form, cut), operands, integers, chunks),)
+
+
+def _micros(call: CpuCall, spec: EpilogueSpec, form: GroupForm, cut: RowGroups) -> float:
+    (x, w), speed = call.inputs[:2], machine(call.target)
+    n, _, rows, columns = spec.shape
+    _, channels, *taps = w.shape
+    fmas = columns * taps[0] * taps[1] * channels * call.target.lanes * 2 / speed.flops
+    ends = columns * (2 * form.block + expr_flops(spec.expr)) / clock(call.target)
+    moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
+    bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
+    busy = n * rows * spec.vectors * (fmas + ends) / call.threads
+    return speed.step + max(busy, moved / bandwidth)
+
+
+CONV2D_GROUPED = CpuKernel(
+    "conv2d.grouped", (Conv2d, RowSums), GroupedConfig, _supports, _variants, _emit,
+    generic_configs=_generic_configs,
+)  # fmt: skip
