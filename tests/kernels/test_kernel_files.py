@@ -79,7 +79,7 @@ CPU = Room(
     {
         "conv2d": {
             "channel_order", "column_window", "epilogue", "epilogue_spec", "microkernel",
-            "register_tiles", "row_bands", "row_groups", "row_sums", "tile_grid",
+            "register_tiles", "row_bands", "row_groups", "row_sums", "row_walk", "tile_grid",
         },
         "deform": {
             "channel_blocks", "config", "sample_points", "sampled_columns", "tile_product",

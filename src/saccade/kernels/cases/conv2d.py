@@ -261,6 +261,26 @@ _DEPTHWISE = (
 )
 
 
+def _narrow(
+    name: str, groups: int, channels: int, filters: int, size: tuple[int, int], op: Conv2d
+) -> Case:
+    shape = ConvShape(
+        name, (1, groups * channels, *size), (groups * filters, channels, 3, 3),
+        replace(op, groups=groups),
+    )  # fmt: skip
+    bias = (_weights(1, groups * filters, 1, 1),) * (op.epilogue.operands - 1)
+    return _case(shape, *bias, x=GAPS, y=GAPS)
+
+
+_NARROW = (
+    _narrow("narrow-fours", 9, 4, 4, (7, 13), Conv2d(padding=_SAME, epilogue=_BIAS_RELU)),
+    _narrow("narrow-eights", 13, 8, 8, (9, 10), Conv2d((2, 2), _SAME, epilogue=_BIAS_RELU)),
+    _narrow("narrow-24", 3, 24, 24, (6, 5), Conv2d((1, 1), (2, 0, 1, 3), (2, 1))),
+    _narrow("narrow-multiplier", 7, 2, 4, (5, 6), Conv2d(padding=_SAME)),
+)
+"""Groups of fewer filters than vectors have lanes, or of another number than they fill."""
+
+
 def _computed(case: Case, storage: CaseStorage = ROWS, dtype: DType = F32) -> Case:
     """The case with weights that a run computes."""
     x, w, *more = case.operands
@@ -295,6 +315,7 @@ CASES = (
     *_EIGHTS,
     *_STEMS,
     *_DEPTHWISE,
+    *_NARROW,
     *(_stored_bf16(_case(_window(name))) for name in ("same", "pointwise", "depthwise")),
     *_COMPUTED,
 )

@@ -6,7 +6,7 @@
 
 Left alone: means over other axes, or that anyone else reads; convolutions with more than one tap;
 batches whose images had better share one reading of the weights. Where y is not made by a depthwise
-convolution, or the caller gets it, the mean stays a step of its own.
+convolution or one of narrow groups, or the caller gets it, the mean stays a step of its own.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _blocks(graph: Graph) -> tuple[_Block, ...]:
         excite = squeeze and pointwise_of(squeeze.output)
         if squeeze and excite:
             maker = producers.get(mean.inputs[0])
-            able = maker is not None and _is_depthwise(maker, graph)
+            able = maker is not None and _is_grouped(maker, graph)
             found.append(_block(mean, squeeze, excite, maker if able else None))
     return tuple(found)
 
@@ -142,12 +142,15 @@ def _is_mean(node: Node) -> bool:
     return (op.kind, op.axes, op.keepdims, op.epilogue) == ("mean", (2, 3), True, IDENTITY)
 
 
-def _is_depthwise(node: Node, graph: Graph) -> bool:
-    """Whether it is a depthwise convolution whose result stays inside the program."""
+def _is_grouped(node: Node, graph: Graph) -> bool:
+    """Whether it is a convolution of several groups whose result stays inside the program.
+
+    Which of them have kernels that sum rows, these say.
+    """
     op = node.op.depthwise if isinstance(node.op, ExpandDepthwise) else node.op
     if not isinstance(op, Conv2d) or op.store is not None or node.output in graph.outputs:
         return False
-    return op.groups > 1 and op.groups == node.output.shape[1]
+    return op.groups > 1
 
 
 def _summed(maker: Node) -> Node:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
+from saccade.backends.cpu.codegen.language import Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir import Expr

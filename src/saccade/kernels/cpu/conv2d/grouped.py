@@ -25,7 +25,8 @@ from saccade.backends.cpu.fusions import RowSums
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Packed, Packing, Variant, per_call
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
-from saccade.kernels.cpu.conv2d.depthwise_code import FinishRow
+from saccade.kernels.cpu.conv2d.depthwise_code import FinishRow, testing_micros
+from saccade.kernels.cpu.conv2d.direct_regions import ConvAxis, spans
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.grouped_code import GroupedCode, GroupedRows
@@ -33,12 +34,16 @@ from saccade.kernels.cpu.conv2d.grouped_forms import GroupForm, form_of, most_pi
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers, split_bands
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side, any_cut, cut_row
 from saccade.kernels.cpu.conv2d.row_sums import RowTotals, SumsSpec, conv_call
-from saccade.kernels.cpu.machine import clock, machine
+from saccade.kernels.cpu.machine import clock, machine, ports
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CONV2D_GROUPED", "GroupedConfig"]
 
+# Fitted to layers of 2 to 128 channels a group, whose products reach the peak (Zen 4): cycles of a
+# row of taps and a block of channels of a group of pixels beyond these, and of each sum that is
+# folded.
+_TRIP, _FOLD = 2.0, 0.4
 _MOST_VECTORS = 64  # of weights for a row of taps and a block, which are written out
 
 
@@ -263,14 +268,30 @@ def _launch(call: CpuCall, form: GroupForm, cut: RowGroups) -> tuple[Launch, ...
 
 
 def _micros(call: CpuCall, spec: EpilogueSpec, form: GroupForm, cut: RowGroups) -> float:
-    (x, w), speed = call.inputs[:2], machine(call.target)
+    """Estimated microseconds."""
+    (x, w), speed, op = call.inputs[:2], machine(call.target), call.op
     n, _, rows, columns = spec.shape
-    _, channels, *taps = w.shape
-    fmas = columns * taps[0] * taps[1] * channels * call.target.lanes * 2 / speed.flops
-    ends = columns * (2 * form.block + expr_flops(spec.expr)) / clock(call.target)
+    down, along = (
+        spans(ConvAxis(x.shape[2 + i], spec.shape[2 + i], w.shape[2 + i], op.stride[i],
+                       op.padding[i], op.dilation[i]))
+        for i in range(2)
+    )  # fmt: skip
+    # Rows and columns of taps that fall on the image, over all rows and columns of the result.
+    reached = sum(many * (high - low) for _, many, low, high in down)
+    taken = sum(many * (high - low) for _, many, low, high in along)
+    steps = w.shape[1] // form.block
+    rate = ports(call.target).products
+    products = form.block * taken
+    # Every vector of weights once for a group of pixels, every element once in each piece.
+    loads = cut.count * form.block * w.shape[3] + taken * max(1, form.pieces)
+    trip = max(products, loads) / rate + cut.count * _TRIP
+    ends = columns * (_FOLD * form.block + expr_flops(spec.expr) / rate / 2)
+    cycles = n * spec.vectors * (reached * steps * trip + rows * ends)
+    busy = cycles / clock(call.target) / call.threads
+    tested = n * rows * spec.vectors * steps * form.block / call.threads
+    busy += tested * testing_micros(cut, w.shape[2:], call.target)
     moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
-    busy = n * rows * spec.vectors * (fmas + ends) / call.threads
     return speed.step + max(busy, moved / bandwidth)
 
 

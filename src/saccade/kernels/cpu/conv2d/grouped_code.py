@@ -50,9 +50,7 @@ class GroupedCode(RowWalk):
 
     form: GroupForm
 
-    def emit(
-        self, rows: GroupedRows, repeats: Int, finish: Callable[[IntLike, Vec], None]
-    ) -> None:
+    def emit(self, rows: GroupedRows, repeats: Int, finish: Callable[[IntLike, Vec], None]) -> None:
         """Compute a row and hand each pixel's sums to `finish(column, sums)`."""
         self.walk(
             repeats,

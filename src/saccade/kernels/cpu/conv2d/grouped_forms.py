@@ -41,9 +41,7 @@ class GroupForm(NamedTuple):
         if self.pieces:
             return tuple(lane % self.block for lane in range(lanes))
         filters = lanes * self.block // self.loaded
-        return tuple(
-            lane // filters * self.block + lane % self.block for lane in range(lanes)
-        )
+        return tuple(lane // filters * self.block + lane % self.block for lane in range(lanes))
 
 
 def form_of(channels: int, filters: int, target: Target) -> GroupForm | None:

@@ -31,8 +31,6 @@ def pack_grouped(weights: Array, groups: int, width: int, block: int) -> Array:
     assert filters // groups % block == 0
     lane, sums = np.arange(vectors * width), np.arange(block)
     # [steps, block, lanes, R, S]
-    found = padded[
-        lane ^ sums[:, None], np.arange(steps)[:, None, None] * block + lane % block
-    ]
+    found = padded[lane ^ sums[:, None], np.arange(steps)[:, None, None] * block + lane % block]
     apart = found.reshape(steps, block, vectors, width, rows, columns)
     return np.ascontiguousarray(apart.transpose(2, 4, 0, 5, 1, 3)).reshape(-1)
