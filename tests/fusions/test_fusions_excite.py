@@ -1,4 +1,4 @@
-"""Squeeze-and-excite blocks become gates, from sums where a depthwise convolution gives them."""
+"""Squeeze-and-excite blocks become gates, from sums where a grouped convolution gives them."""
 
 import pytest
 from layout_graphs import Builder, laid_out
@@ -49,6 +49,33 @@ def test_gates_follow_sums_of_rows():
     assert steps["Excite"].choice.kernel.name == "excite.direct"
     assert steps["Excite"].op.count == 14 * 10
     assert steps["Excite"].inputs[0] == steps["RowSums"].outputs[1]
+
+
+def grouped(b, x, groups):
+    w = b.constant((x.shape[1], x.shape[1] // groups, 3, 3))
+    return b.add(Conv2d(padding=(1,) * 4, groups=groups), x, w)
+
+
+def test_narrow_groups_are_summed_too():
+    b = Builder(SHAPE)
+    *_, result = gated(b, grouped(b, b.conv(b.inputs[0], 32), 4))
+    graph = b.graph(result)
+    assert families(graph) == ["Conv2d", "RowSums", "Excite", "Pointwise", "Conv2d"]
+    step = next(s for s in laid_out(graph).steps if s.op.family == "RowSums")
+    assert step.choice.kernel.name == "conv2d.grouped"
+
+
+def test_groups_that_no_kernel_sums_leave_the_mean():
+    b = Builder(SHAPE)
+    *_, result = gated(b, grouped(b, b.conv(b.inputs[0], 42), 3))
+    assert families(b.graph(result)) == [
+        "Conv2d",
+        "Conv2d",
+        "Reduce",
+        "Excite",
+        "Pointwise",
+        "Conv2d",
+    ]
 
 
 def test_the_image_of_an_expanding_pair_is_summed_too():

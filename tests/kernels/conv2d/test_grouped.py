@@ -316,6 +316,19 @@ def test_columns_outside_are_no_products():
     assert 0.8 * cost(0) < cost(1) < 0.87 * cost(0)
 
 
+HALVES = [
+    (13, 8, ZEN4, True), (25, 4, ZEN4, True), (3, 24, ZEN4, True), (12, 8, ZEN4, False),
+    (27, 4, ZEN4, False), (13, 8, described_target("zen5"), False), (13, 8, AVX2, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("groups", "channels", "target", "half"), HALVES)
+def test_half_vectors_are_taken_where_they_take_half_the_time(groups, channels, target, half):
+    width = groups * channels
+    op, shapes = Conv2d(groups=groups), ((1, width, 9, 9), (width, channels, 3, 3))
+    assert CONV2D_GROUPED.launch(call(op, *shapes, target=target))[0].config.half is half
+
+
 def test_planned_for_other_sizes():
     (config,) = CONV2D_GROUPED.generic_configs(call(EIGHT, X, W))
     assert config.any_width and config in {

@@ -83,6 +83,13 @@ _DEPTHWISE = Case(
     (Result(GAPS),),
     9,
 )
+_NARROW = Case(
+    "narrow-groups",
+    Conv2d((1, 1), (1, 1, 1, 1), groups=13, epilogue=_BIAS_RELU),
+    (Operand((2, 104, 6, 9), storage=GAPS), _weights(104, 8, 3, 3), _weights(1, 104, 1, 1)),
+    (Result(GAPS),),
+    72,
+)
 _EXPANDED = (
     _expanded("expand", (1, 5, 9, 13), 33, 3, 1, 1),
     _expanded("expand-stride-2", (2, 16, 12, 10), 64, 5, 2, 2),
@@ -97,6 +104,7 @@ _CONVOLUTIONS = (
     _separable("separable-one-pixel", (1, 16, 1, 1), 100, 3, 1, 1),
     _separable("separable-no-images", (0, 8, 5, 5), 16, 3, 1, 1),
     _with_row_sums(_DEPTHWISE),
+    _with_row_sums(_NARROW),
     _with_row_sums(_EXPANDED[0]),
 )
 

@@ -31,7 +31,7 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.grouped_code import GroupedCode, GroupedRows
 from saccade.kernels.cpu.conv2d.grouped_forms import GroupForm, form_of, most_pixels
-from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers, split_bands
+from saccade.kernels.cpu.conv2d.row_bands import Band, RowBands, band_integers, split_bands
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side, any_cut, cut_row
 from saccade.kernels.cpu.conv2d.row_sums import RowTotals, SumsSpec, conv_call
 from saccade.kernels.cpu.machine import clock, machine, ports
@@ -54,6 +54,7 @@ class GroupedConfig:
     Attributes:
         element: Element type of the image.
         block, pieces, loaded, several: See `GroupForm`.
+        half: Whether the last vector is half as wide.
         taps, stride, dilation: Of the convolution, along the row.
         first, body, last, any_width: How rows are cut, see `RowGroups.code`.
         epilogue: `EpilogueSpec.code`.
@@ -65,6 +66,7 @@ class GroupedConfig:
     pieces: int
     loaded: int
     several: bool
+    half: bool
     taps: int
     stride: int
     dilation: int
@@ -102,42 +104,51 @@ class _GroupedEmission:
     """Emits one convolution."""
 
     def __init__(self, k: KernelBuilder, config: GroupedConfig) -> None:
-        self.k, c = k, config
-        self.form = GroupForm(c.block, c.pieces, c.loaded, c.several)
-        self.x, self.w = k.pointer("x", c.element), k.pointer("w")
-        self.epilogue, self.totals = Epilogue(k, c.epilogue), RowTotals(k, c.sums)
+        self.k, self.c = k, config
+        self.form = GroupForm(config.block, config.pieces, config.loaded, config.several)
+        self.x, self.w = k.pointer("x", config.element), k.pointer("w")
+        self.epilogue, self.totals = Epilogue(k, config.epilogue), RowTotals(k, config.sums)
         self.s = k.sizes(_GroupedSizes)
         self.epilogue.declare_integers()
         self.totals.declare_integers()
-        groups = RowGroups.of(c.first, c.body, c.last, c.any_width)
-        self.code = GroupedCode(k, groups, c.taps, c.stride, c.dilation, self.s, self.form)
 
     def emit(self) -> None:
         """All chunks."""
         k, s = self.k, self.s
-        panel = s.taps * s.steps * (self.code.taps * self.form.block * k.lanes)
         with s.chunks(k, (s.vectors + s.block - 1) // s.block) as band:
-            vector = band.part * s.block
-            with k.range(vector, k.minimum_int(vector + s.block, s.vectors)) as v:
-                place = self.epilogue.place(v)
-                corner = self.x + (s.x_n * band.image - s.x_w * s.left)
-                pieces, mask = self._pieces(corner, v), self._mask(place)
-                with k.range(band.low, s.end(k, band)) as p:
-                    h, taps = s.window(k, p)
-                    rows = GroupedRows(
-                        tuple(piece + s.x_h * h for piece in pieces), s.x_h * s.dilation, s.x_w,
-                        self.w + v * panel, s.steps, taps, mask,
-                    )  # fmt: skip
-                    total = self.totals.begin()
-                    finish = FinishRow(self.epilogue, place, band.image, p, total)
-                    self.code.emit(rows, s.repeats, finish)
-                    self.totals.end(total, band.image, p, place)
+            first = band.part * s.block
+            end = first + s.block
+            with k.range(first, k.minimum_int(end, s.vectors - int(self.c.half))) as v:
+                self._vector(band, v, self.form, k.lanes)
+            if self.c.half:
+                with k.when(end >= s.vectors):
+                    kept = k.lanes // 2
+                    self._vector(band, s.vectors - 1, self.form.cut(k.lanes, kept), kept)
 
-    def _pieces(self, corner: Ptr, vector: Int) -> list[Ptr]:
+    def _vector(self, band: Band, vector: Int, form: GroupForm, lanes: int) -> None:
+        """The rows of a band, of a vector of so many lanes."""
+        k, s, c = self.k, self.s, self.c
+        groups = RowGroups.of(c.first, c.body, c.last, c.any_width)
+        code = GroupedCode(k, groups, c.taps, c.stride, c.dilation, s, form, lanes)
+        place = self.epilogue.place_at(vector * k.lanes, lanes=lanes)
+        panel = s.taps * s.steps * (c.taps * form.block * k.lanes)
+        corner = self.x + (s.x_n * band.image - s.x_w * s.left)
+        pieces, mask = self._pieces(corner, vector, form), self._mask(place, form)
+        with k.range(band.low, s.end(k, band)) as p:
+            h, taps = s.window(k, p)
+            rows = GroupedRows(
+                tuple(piece + s.x_h * h for piece in pieces), s.x_h * s.dilation, s.x_w,
+                self.w + vector * panel, s.steps, taps, mask,
+            )  # fmt: skip
+            total = self.totals.begin(lanes)
+            code.emit(rows, s.repeats, FinishRow(self.epilogue, place, band.image, p, total))
+            self.totals.end(total, band.image, p, place)
+
+    def _pieces(self, corner: Ptr, vector: Int, form: GroupForm) -> list[Ptr]:
         """Where each load of a vector begins in the channels."""
-        k, s, form = self.k, self.s, self.form
+        k, s = self.k, self.s
         if not form.pieces:
-            return [corner + vector * form.loaded]
+            return [corner + vector * self.form.loaded]
         # Lanes past the last filter read the last group: nobody stores them.
         numbers = [
             k.minimum_int((vector * k.lanes + i * form.block) // s.filters, s.groups - 1)
@@ -145,14 +156,13 @@ class _GroupedEmission:
         ]
         return [corner + number * s.channels for number in numbers]
 
-    def _mask(self, place: VectorPlace) -> Mask | None:
+    def _mask(self, place: VectorPlace, form: GroupForm) -> Mask | None:
         """Which elements of a load there are."""
-        form = self.form
         if place.mask is None or form.pieces or form.loaded == 1:
             return None
-        if form.loaded == self.k.lanes:
+        if form.loaded == place.lanes:
             return place.mask
-        return self.k.first(place.count // (self.k.lanes // form.loaded), form.loaded)
+        return self.k.first(place.count // (place.lanes // form.loaded), form.loaded)
 
 
 def _emit(k: KernelBuilder, config: GroupedConfig) -> None:
@@ -216,11 +226,18 @@ def _any_cut(call: CpuCall, spec: EpilogueSpec, form: GroupForm) -> RowGroups:
 def _config(
     call: CpuCall, spec: EpilogueSpec, sums: SumsSpec, form: GroupForm, cut: RowGroups
 ) -> GroupedConfig:
-    op, (x, w) = call.op, call.inputs[:2]
+    op, (x, w), half = call.op, call.inputs[:2], _half(call, spec)
+    stored = replace(spec, lanes=spec.lanes // 2) if half else spec
     return GroupedConfig(
-        x.dtype.value, *form, w.shape[3], op.stride[1], op.dilation[1], *cut.code(),
-        spec.code(), sums.code,
+        x.dtype.value, *form, half, w.shape[3], op.stride[1], op.dilation[1], *cut.code(),
+        stored.code(), sums.code,
     )  # fmt: skip
+
+
+def _half(call: CpuCall, spec: EpilogueSpec) -> bool:
+    """Whether half a vector holds the last filters, in half the time."""
+    rest, lanes = spec.channels % spec.lanes, spec.lanes
+    return ports(call.target).halves and spec.kind == "plain" and 0 < rest <= lanes // 2
 
 
 def _variants(call: CpuCall) -> Iterator[Variant]:
@@ -286,9 +303,10 @@ def _micros(call: CpuCall, spec: EpilogueSpec, form: GroupForm, cut: RowGroups) 
     loads = cut.count * form.block * w.shape[3] + taken * max(1, form.pieces)
     trip = max(products, loads) / rate + cut.count * _TRIP
     ends = columns * (_FOLD * form.block + expr_flops(spec.expr) / rate / 2)
-    cycles = n * spec.vectors * (reached * steps * trip + rows * ends)
+    vectors = spec.vectors - _half(call, spec) / 2
+    cycles = n * vectors * (reached * steps * trip + rows * ends)
     busy = cycles / clock(call.target) / call.threads
-    tested = n * rows * spec.vectors * steps * form.block / call.threads
+    tested = n * rows * vectors * steps * form.block / call.threads
     busy += tested * testing_micros(cut, w.shape[2:], call.target)
     moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads

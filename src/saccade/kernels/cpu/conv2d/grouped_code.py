@@ -46,9 +46,11 @@ class GroupedCode(RowWalk):
 
     Attributes:
         form: How a vector of elements meets the filters of its groups.
+        lanes: Of a vector, the first ones of what is packed.
     """
 
     form: GroupForm
+    lanes: int
 
     def emit(self, rows: GroupedRows, repeats: Int, finish: Callable[[IntLike, Vec], None]) -> None:
         """Compute a row and hand each pixel's sums to `finish(column, sums)`."""
@@ -67,7 +69,7 @@ class GroupedCode(RowWalk):
     ) -> None:
         """The pixels of a group; `inside`: which columns there are, where that is tested."""
         k, block = self.k, self.form.block
-        sums = [[k.var(k.zero()) for _ in range(block)] for _ in range(group.pixels)]
+        sums = [[k.var(k.zero(self.lanes)) for _ in range(block)] for _ in range(group.pixels)]
         start = rows.across * (column * self.stride)
         products = group.products(self.taps, self.stride, self.dilation)
         with k.range(*rows.taps) as r, self._steps(rows) as step:
@@ -97,10 +99,10 @@ class GroupedCode(RowWalk):
         k, form = self.k, self.form
         parts = [place.vec(0, mask, form.loaded) for place in places]
         if form.loaded == 1:
-            return k.broadcast(parts[0])
+            return k.broadcast(parts[0], self.lanes)
         loaded = k.concat(parts)
-        same = loaded.lanes == k.lanes
-        return loaded if same else k.shuffle(loaded, loaded, form.places(k.lanes))
+        same = loaded.lanes == self.lanes
+        return loaded if same else k.shuffle(loaded, loaded, form.places(self.lanes))
 
     def _by_taps(
         self,
@@ -141,7 +143,7 @@ class GroupedCode(RowWalk):
                         self._add(total, value, self._weights(panel, tap, index))
 
     def _weights(self, panel: Ptr, tap: int, index: int) -> Vec:
-        return panel.vec((tap * self.form.block + index) * self.k.lanes)
+        return panel.vec((tap * self.form.block + index) * self.k.lanes, lanes=self.lanes)
 
     def _add(self, total: Var, value: Vec, weights: Vec) -> None:
         total.set(self.k.fma(value, weights, total.get()))
@@ -152,7 +154,7 @@ class GroupedCode(RowWalk):
         values: list[Vec] = [total.get() for total in sums]
         while len(values) > 1:
             apart = len(values) // 2
-            order = [lane ^ apart for lane in range(k.lanes)]
+            order = [lane ^ apart for lane in range(self.lanes)]
             pairs = zip(values[:apart], values[apart:], strict=True)
             values = [near + k.shuffle(far, far, order) for near, far in pairs]
         return values[0]

@@ -36,6 +36,12 @@ class GroupForm(NamedTuple):
     loaded: int
     several: bool
 
+    def cut(self, lanes: int, kept: int) -> GroupForm:
+        """What is left of it where vectors are cut from so many lanes to the first of them."""
+        if not self.pieces:
+            return self._replace(loaded=self.loaded * kept // lanes)
+        return self._replace(pieces=-(-self.pieces * kept // lanes))
+
     def places(self, lanes: int) -> tuple[int, ...]:
         """For each lane of a vector, which of the loaded elements it holds."""
         if self.pieces:

@@ -79,9 +79,9 @@ class RowTotals:
         if self._out is not None:
             self._n, self._h = self.k.integers("sums_n sums_h")
 
-    def begin(self) -> Var | None:
-        """The sum of a row, so far of none of its pixels."""
-        return None if self._out is None else self.k.var(self.k.zero())
+    def begin(self, lanes: int | None = None) -> Var | None:
+        """The sum of a row of a vector of so many lanes, so far of none of its pixels."""
+        return None if self._out is None else self.k.var(self.k.zero(lanes))
 
     def end(self, total: Var | None, image: Int, row: Int, place: VectorPlace) -> None:
         """Store the sum of a row for one vector of channels."""
