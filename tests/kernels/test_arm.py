@@ -61,6 +61,7 @@ LAYERS = (
     Layer("conv2d.direct", 3, 224, 64, 7, 0.35, stride=2),
     Layer("conv2d.winograd", 64, 56, 64, 3, 0.60),
     Layer("conv2d.depthwise", 64, 56, 64, 3, 0.20, groups=64),
+    Layer("conv2d.grouped", 128, 56, 128, 3, 0.60, groups=32),
     Layer("conv2d.few_outputs", 64, 56, 3, 3, 0.40),
 )
 by_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda one: f"{one.kernel}-{one.taps}")
