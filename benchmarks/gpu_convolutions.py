@@ -23,7 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BEST = {"hopper": 10, "hopper, several tiles": 4, "hopper_rows": 12, "implicit_gemm": 1}
+BEST = {
+    "hopper": 10, "hopper, several tiles": 4, "hopper_rows": 12, "hopper_stationary": 9,
+    "implicit_gemm": 1,
+}  # fmt: skip
 """How many variants of each kind are measured."""
 
 
@@ -123,10 +126,13 @@ def _chosen(call: Any) -> list[tuple[str, Any, Any]]:
     """Kind, kernel and launch of what is measured."""
     from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
     from saccade.kernels.cuda.conv2d.hopper_rows import CONV2D_HOPPER_ROWS
+    from saccade.kernels.cuda.conv2d.hopper_stationary import CONV2D_HOPPER_STATIONARY
     from saccade.kernels.cuda.conv2d.implicit_gemm import CONV2D_IMPLICIT_GEMM
 
     left, found = dict(BEST), []
-    for kernel in (CONV2D_HOPPER, CONV2D_HOPPER_ROWS, CONV2D_IMPLICIT_GEMM):
+    for kernel in (
+        CONV2D_HOPPER, CONV2D_HOPPER_ROWS, CONV2D_HOPPER_STATIONARY, CONV2D_IMPLICIT_GEMM
+    ):  # fmt: skip
         if kernel.supports(call) is not None:
             continue
         for variant in kernel.variants(call):
@@ -190,8 +196,11 @@ def _tile_name(config: Any) -> str:
     if not hasattr(tile, "rows"):
         shape = f"{tile.lines}x{tile.pixels}x{tile.columns}x{tile.depth}"
         return f"{shape}w{tile.teams}x{tile.warps}s{tile.stages}"
+    shape = f"{tile.rows}x{tile.columns}x{tile.depth}"
+    if hasattr(tile, "teams"):
+        return f"{shape}w{tile.teams}x{tile.warps}s{tile.stages}"
     order = " taps first" if config.taps_inner else ""
-    return f"{tile.rows}x{tile.columns}x{tile.depth}w{tile.warps}s{tile.stages}{order}"
+    return f"{shape}w{tile.warps}s{tile.stages}{order}"
 
 
 # --- on the machine with a GPU

@@ -166,6 +166,14 @@ _EIGHTS = (
         _weights(1, 72, 1, 1), Operand((2, 72, 6, 5), storage=GAPS),
     ),
     _case(
+        _square("eights-point-residual", (2, 136, 11, 9), 264, 1, Conv2d(epilogue=_ADDED)),
+        _weights(1, 264, 1, 1), Operand((2, 264, 11, 9), storage=LAST),
+    ),
+    _case(
+        _square("eights-point-strided", (3, 72, 13, 6), 40, 1, Conv2d((2, 3), epilogue=_BIAS_RELU)),
+        _weights(1, 40, 1, 1),
+    ),
+    _case(
         _square("eights-by-pixel", (1, 40, 5, 6), 64, 3, replace(_BLOCKS, epilogue=_BIAS_RELU)),
         _weights(1, 64, 1, 1),
     ),

@@ -48,6 +48,10 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "conv2d.hopper_point", ("Conv2dPoint",), "conv2d.hopper_point", "CONV2D_HOPPER_POINT"
     ),
+    CudaListed(
+        "conv2d.hopper_stationary", ("Conv2d",), "conv2d.hopper_stationary",
+        "CONV2D_HOPPER_STATIONARY",
+    ),
     CudaListed("conv2d.hopper_stem", ("Conv2d",), "conv2d.hopper_stem", "CONV2D_HOPPER_STEM"),
     CudaListed("conv2d.stem_lanes", ("Conv2d",), "conv2d.stem_lanes", "CONV2D_STEM_LANES"),
     CudaListed("conv2d.hopper_sum", ("Conv2dSum",), "conv2d.hopper_sum", "CONV2D_HOPPER_SUM"),

@@ -14,7 +14,10 @@ from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir.expr import parse, subtrees
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
 
-__all__ = ["gluon_epilogue_of", "gluon_fetch_of", "gluon_prologue_of", "tile_bytes"]
+__all__ = [
+    "beside_tiles", "gluon_epilogue_of", "gluon_fetch_of", "gluon_prologue_of", "tile_bytes",
+    "tiles_of",
+]  # fmt: skip
 
 _PLACES = "n, k, p, q, row_mask, channel_mask"
 
@@ -26,19 +29,42 @@ def _is_tile(word: str) -> bool:
     return kinds[1] != "0" and kinds[0] + kinds[2:] != "000"
 
 
-def _loads(code: EpilogueCode) -> Iterator[tuple[int, str, bool]]:
-    """Of each operand that is used: which it is, how it is loaded, whether it is a tile."""
-    words = (*(p for p, _ in pointers_of(code)), *integers_of(code))
-    at = {word: i for i, word in enumerate(words)}
-    for i in sorted({part.index for part in subtrees(parse(code[0])) if part.op == "arg"} - {0}):
-        yield i, load_of(f"e{i}", code[i].split()[1], at), _is_tile(code[i])
+def _used(code: EpilogueCode) -> list[int]:
+    return sorted({part.index for part in subtrees(parse(code[0])) if part.op == "arg"} - {0})
+
+
+def _loads(code: EpilogueCode, *, moved: bool = False) -> Iterator[tuple[int, str, bool]]:
+    """Of each operand that is used: which it is, how it is loaded, whether it is a tile.
+
+    What is `moved` to where the sums lie is not loaded, and tiles are not among what is given.
+    """
+    pointers, integers = beside_tiles(code) if moved else (pointers_of(code), integers_of(code))
+    at = {word: i for i, word in enumerate((*(p for p, _ in pointers), *integers))}
+    for i in _used(code):
+        tile = _is_tile(code[i])
+        load = "" if moved and tile else load_of(f"e{i}", code[i].split()[1], at)
+        yield i, load, tile
 
 
 @lru_cache(maxsize=1024)  # estimates ask about few codes for every tile
 def tile_bytes(code: EpilogueCode) -> tuple[int, ...]:
     """Of the operands that vary along both: bytes of an element of each."""
-    tiles = [code[i].split()[0] for i, _, tile in _loads(code) if tile]
+    tiles = [code[i].split()[0] for i in _used(code) if _is_tile(code[i])]
     return tuple(max(1, int(element.strip("abfipu")) // 8) for element in tiles)
+
+
+def tiles_of(code: EpilogueCode) -> tuple[str, ...]:
+    """Names of the operands that vary along both."""
+    return tuple(f"e{i}" for i in _used(code) if _is_tile(code[i]))
+
+
+def beside_tiles(
+    code: EpilogueCode,
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """`pointers_of` and `integers_of` the operands that do not vary along both."""
+    tiles = tiles_of(code)
+    pointers = tuple(one for one in pointers_of(code) if one[0] not in tiles)
+    return pointers, tuple(n for n in integers_of(code) if n.partition("_")[0] not in tiles)
 
 
 def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str | None:
@@ -57,15 +83,18 @@ def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str | None:
     return f"@gluon.jit\ndef {name}({_PLACES}, extra):\n    return ({', '.join(loads)},)\n"
 
 
-def gluon_epilogue_of(code: EpilogueCode, name: str = "epilogue") -> str:
+def gluon_epilogue_of(
+    code: EpilogueCode, name: str = "epilogue", *, moved: bool = False
+) -> str:  # fmt: skip
     """Text of `name(acc, n, k, p, q, row_mask, channel_mask, fetched, extra)`: the block to store.
 
     Args:
         code: What it depends on.
         name: What it is called.
+        moved: Whether `fetched` lies as the sums do, and `extra` has only `beside_tiles`.
     """
     lines, tiles = TritonLines({0: "acc"}), 0
-    for i, load, tile in _loads(code):
+    for i, load, tile in _loads(code, moved=moved):
         lines.names[i] = f"v{i}"
         near = f"tl.convert_layout(fetched[{tiles}], acc.type.layout)" if tile else load
         lines.add(f"v{i} = {near}.to(tl.float32)")

@@ -1,0 +1,266 @@
+"""1x1 convolutions on Hopper beside weights that stay in shared memory; TMA moves all the rest.
+
+For windows of one tap over float16 and bfloat16 whose weights for a block of output channels fit
+shared memory: layers that bytes bound, above all those that end a residual block. Of what
+`conv2d.hopper` reads from the L2 it reads the weights once a program, and what the epilogue adds
+comes while products are made. Its floor are the bytes of x, y and what is added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import ceil
+from typing import NamedTuple
+
+from saccade.backends.cuda.codegen.entry import Descriptor
+from saccade.backends.cuda.gpus import Gpu, gpu
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import In, Launch, Variant, View
+from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.conv2d.hopper import (
+    CONV2D_HOPPER,
+    HopperOperands,
+    filters_map,
+    upper_of,
+)
+from saccade.kernels.cuda.conv2d.hopper_epilogue import (
+    beside_tiles,
+    gluon_epilogue_of,
+    tile_bytes,
+    tiles_of,
+)
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.window_config import sums_of
+from saccade.kernels.cuda.epilogue import EpilogueCode
+from saccade.kernels.cuda.machine import LAUNCH
+from saccade.opdefs import Conv2d
+
+__all__ = ["CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile"]
+
+_INTEGERS = ("rows", "k", "p", "q", "tiles")
+_DESCRIBED = ("n", "h", "wd", "c", "filters", "depth", "x_n", "x_h", "x_w")
+_SPARE = 1 << 10  # bytes of shared memory for barriers and alignment
+_STAGES = 6
+"""Of a team, where there is room: 40 KB of pixels on their way, and more brought nothing. More only
+where two programs would fit a multiprocessor: they come while the launch before is still running,
+and would crowd where it ends first, with others left idle (159 µs for 75 on one H100)."""
+
+# Fitted to the times of 32 layers of ResNet-50 in float16, six tiles each, on one H200: 6% off in
+# the mean, and what they choose is 3.6% slower than the best.
+_STEP, _BEGIN = 0.7, 1.96
+"""Microseconds on the H200 from asking for a step to having it; until all weights are there."""
+_FROM_L2 = 3.2
+"""Over the memory's bandwidth, on the H200."""
+_TILE, _END, _ADDED, _SHOWN = 0.11, 7e-5, 1.5, 0.44
+"""Microseconds on the H200 of a tile's end; of each result's; times so much where an image is
+added; the share that is not hidden behind another team's products."""
+_BESIDE_EACH_OTHER = 2.3  # 1 where sums and bytes wait for each other, much more where they do not
+_EACH_ALONE = 1 / _BESIDE_EACH_OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class StationaryTile:
+    """How the work is cut.
+
+    Attributes:
+        rows: Output pixels of a tile.
+        columns: Output channels of a program.
+        depth: Input channels of a step.
+        warps: Of a team; each four hold 64 pixels, or so many times that one after the other.
+        teams: In a program: they take tiles beside one another, by the same weights.
+        stages: Steps in shared memory, of each team.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    teams: int
+    stages: int
+
+
+_SHAPES = (
+    (64, 128, 4, 2), (64, 128, 4, 3), (128, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 3),
+    (128, 128, 4, 2), (128, 32, 4, 2), (64, 32, 4, 3),
+)  # fmt: skip
+"""Pixels, output channels, warps, teams."""
+
+
+@dataclass(frozen=True)
+class HopperStationaryConfig:
+    """What the code depends on; see `HopperConfig` for what is not told here.
+
+    Attributes:
+        stride: Pixels from one to the next, rows then columns.
+        steps: Blocks of input channels.
+    """
+
+    element: str
+    stride: tuple[int, int]
+    steps: int
+    tile: StationaryTile
+    epilogue: EpilogueCode
+
+
+def _supports(call: CudaCall) -> str | None:
+    reason = CONV2D_HOPPER.supports(call)
+    if reason is not None:
+        return reason
+    op: Conv2d = call.op
+    if call.inputs[1].shape[2:] != (1, 1) or any(op.padding):
+        return "a window of several taps, or padded"
+    if op.prologue != IDENTITY or op.store is not None:
+        return "a prologue or a store of its own"
+    epilogue, even = hopper_epilogue(call)
+    tiles = tiles_of(epilogue.code)
+    if len(tiles) > 1:
+        return "several operands of the epilogue that vary along pixels and channels"
+    added = [call.inputs[operand.index] for name, operand in epilogue.operands.items()
+             if name in tiles and isinstance(operand, In)]  # fmt: skip
+    if not even or not all(_movable(call, view) for view in (*added, call.outputs[0])):
+        return "TMA cannot move the result or what is added"
+    k, c, *_ = call.inputs[1].shape
+    return None if _fitting(k, c, call.target.shared) else "weights do not fit shared memory"
+
+
+def _movable(call: CudaCall, view: View) -> bool:
+    """Whether TMA can move blocks of an image of the result's shape: pixels side by side."""
+    shape = call.outputs[0].shape
+    whole = view.shape == shape and view.strides[1] == 1 and view.strides[3] == shape[1]
+    return whole and view.dtype is call.outputs[0].dtype
+
+
+@lru_cache(maxsize=1024)
+def _fitting(k: int, c: int, shared: int) -> tuple[StationaryTile, ...]:
+    """The tiles whose weights and stages fit so much shared memory."""
+    depth = step_depth(c)
+    weights, found = 2 * ceil(c / depth) * depth, []
+    for rows, columns, warps, teams in _SHAPES:
+        stage, results = 2 * rows * depth, 2 * rows * columns
+        # Of the whole, and of one that leaves no room for another program.
+        most, least = (
+            (room - _SPARE - weights * columns) // teams - results for room in (shared, shared // 2)
+        )
+        stages = min(most // stage, max(_STAGES, least // stage + 2))
+        if columns < 2 * max(16, k) and stages >= 2:
+            found.append(StationaryTile(rows, columns, depth, warps, teams, stages))
+    return tuple(found)
+
+
+def _cut(pixels: int, tile: StationaryTile, parts: int, multiprocessors: int) -> tuple[int, int]:
+    """Tiles of a block of output channels, and programs that take them."""
+    tiles = -(-pixels // tile.rows)
+    return tiles, max(1, min(-(-tiles // tile.teams), multiprocessors // parts))
+
+
+class _Work(NamedTuple):
+    """Of a tile, whatever the size of the image.
+
+    Attributes:
+        tile: The tile.
+        parts: Blocks of output channels.
+        turn: Microseconds of a tile of each team.
+    """
+
+    tile: StationaryTile
+    parts: int
+    turn: float
+
+
+@lru_cache(maxsize=1024)
+def _works(machine: str, shared: int, k: int, c: int, added: bool) -> tuple[_Work, ...]:
+    """Of k filters of c channels, with or without an image that is added."""
+    return tuple(_work(gpu(machine), tile, k, c, added) for tile in _fitting(k, c, shared))
+
+
+def _work(machine: Gpu, tile: StationaryTile, k: int, c: int, added: bool) -> _Work:
+    results, teams = tile.rows * tile.columns, tile.teams
+    products = 2.0 * results * c * machine.multiprocessors / machine.matrix_flops
+    moved = 2.0 * (tile.rows * c + results * (2 if added else 1)) * machine.multiprocessors
+    ends = _TILE + _END * results * (_ADDED if added else 1.0)
+    alone = ceil(c / tile.depth) * _STEP / (tile.stages - 1) + products + ends
+    beside = max(products, moved / (_FROM_L2 * machine.bandwidth)) + _SHOWN * ends
+    return _Work(tile, ceil(k / tile.columns), max(alone, teams * beside))
+
+
+def _times(call: CudaCall) -> list[tuple[float, int, StationaryTile]]:
+    """Estimated microseconds of each tile, a number, the tile; fastest first.
+
+    The tiles of the busiest team, as they share what a multiprocessor has; and the bytes.
+    """
+    machine, target = gpu(call.target.machine), call.target
+    epilogue, _ = hopper_epilogue(call)
+    k, c, *_ = call.inputs[1].shape
+    n, _, p, q = sums_of(call)
+    pixels = n * p * q
+    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    copied = (nbytes / machine.bandwidth) ** _BESIDE_EACH_OTHER
+    found = []
+    works = _works(target.machine, target.shared, k, c, bool(tile_bytes(epilogue.code)))
+    for i, (tile, parts, turn) in enumerate(works):
+        tiles, programs = _cut(pixels, tile, parts, target.multiprocessors)
+        turns = -(-tiles // (programs * tile.teams))
+        together: float = ((_BEGIN + turns * turn) ** _BESIDE_EACH_OTHER + copied) ** _EACH_ALONE
+        found.append((LAUNCH + together, i, tile))
+    return sorted(found)
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    for micros, _, tile in _times(call):
+        yield Variant(micros, partial(_launches, call, tile), (tile.depth, False))
+
+
+def _launches(call: CudaCall, tile: StationaryTile) -> tuple[Launch, ...]:
+    made, op = HopperOperands.of(call, tile.depth), call.op
+    n, k, p, q = sums_of(call)
+    steps = ceil(call.inputs[1].shape[1] / tile.depth)
+    config = HopperStationaryConfig(
+        element_of(call.inputs[0]), op.stride, steps, tile, made.epilogue
+    )
+    upper_h, upper_w = upper_of(call)
+    parts = ceil(k / tile.columns)
+    tiles, programs = _cut(n * p * q, tile, parts, call.target.multiprocessors)
+    _, beside = beside_tiles(made.epilogue)
+    integers = {
+        **{name: made.integers[name] for name in (*_DESCRIBED, "k", "p", "q", *beside)},
+        "rows": n * p * q, "tiles": tiles, "upper_h": upper_h, "upper_w": upper_w,
+    }  # fmt: skip
+    return (Launch(config, made.operands, integers, parts * programs),)
+
+
+def _entry(config: HopperStationaryConfig) -> Entry:
+    tile = config.tile
+    tiles = tiles_of(config.epilogue)
+    pointers, integers = beside_tiles(config.epilogue)
+    pixels = Descriptor(
+        "x", config.element, (tile.rows, tile.depth), ("n", "h", "wd", "c"),
+        ("x_n", "x_h", "x_w", 1), (0, 0), ("upper_h", "upper_w"), config.stride,
+    )  # fmt: skip
+    moved = [
+        Descriptor(name, config.element, (tile.rows, tile.columns), ("rows", "filters"),
+                   ("filters", 1))
+        for name in ("y", *tiles)
+    ]  # fmt: skip
+    return Entry(
+        f"conv2d.hopper_stationary_code:convolve_stationary{'_added' if tiles else ''}",
+        (),
+        _INTEGERS,
+        {
+            "STRIDE_H": config.stride[0], "STRIDE_W": config.stride[1], "BM": tile.rows,
+            "BN": tile.columns, "BK": tile.depth, "STEPS": config.steps, "WARPS": tile.warps,
+            "TEAMS": tile.teams, "STAGES": tile.stages,
+        },
+        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True)},
+        pointers,
+        integers,
+        warps=tile.warps,
+        descriptors=(pixels, filters_map(config.element, tile.columns, tile.depth), *moved),
+        gluon=True,
+    )  # fmt: skip
+
+
+CONV2D_HOPPER_STATIONARY = CudaKernel(
+    "conv2d.hopper_stationary", (Conv2d,), HopperStationaryConfig, _supports, _variants, _entry
+)
