@@ -54,8 +54,8 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     Args:
         entry: What to compile.
         chained: Whether it waits for the launch before it by itself, and lets the next one come as
-            soon as its own last program has begun. Such code takes `AHEAD`, too: one thread of
-            each program asks the L2 cache for its share of those bytes.
+            soon as its own last program is done. Such code takes `AHEAD`, too: one thread of each
+            program asks the L2 cache for its share of those bytes.
     """
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
@@ -75,11 +75,14 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
         parts.append(_ASK.format(decorator=decorator))
     parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
     # Waits before it touches anything but constants: until then the launch before may still read
-    # what this one writes. The next one may come at once, as it waits in turn.
+    # what this one writes. The next one could come at once, as it waits in turn; but its programs
+    # would crowd on the multiprocessors that have room first, and leave others idle later.
     if chained:
         parts.append(f"    ask({', '.join(AHEAD)})\n")
-        parts.append("    cuda.gdc_wait()\n    cuda.gdc_launch_dependents()\n")
+        parts.append("    cuda.gdc_wait()\n")
     parts.append(f"    core({', '.join(given)})\n")
+    if chained:
+        parts.append("    cuda.gdc_launch_dependents()\n")
     return "".join(parts)
 
 
