@@ -83,6 +83,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("deform.columns", ("DeformConv",), "deform.columns", "DEFORM_COLUMNS"),
     CudaListed("deform.gradient", ("DeformConvGradient",), "deform.gradient", "DEFORM_GRADIENT"),
     CudaListed("matmul.hopper", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER"),
+    CudaListed(
+        "matmul.hopper_stationary", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER_STATIONARY"
+    ),
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
     CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),

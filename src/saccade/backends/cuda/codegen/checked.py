@@ -4,8 +4,8 @@ What Triton makes is PTX, one access a line. Each gets a call in front of it tha
 up in a table of buffers, and is left out where the table has no buffer that holds all of its
 bytes; the table's first words then say which access it was. Reads see what was in their registers
 instead, so results mean nothing then. The table's address comes in the pointer that Triton's code
-takes for scratch in global memory, which none of ours uses. Loads and stores by TMA stay as they are:
-they reach what their tensor map says, and nothing else.
+takes for scratch in global memory, which none of ours uses. Loads and stores by TMA stay as they
+are: they reach what their tensor map says, and nothing else.
 
     word 0      number of the first access that was refused, counted from 1; 0 for none
     word 1      the address of one that was refused

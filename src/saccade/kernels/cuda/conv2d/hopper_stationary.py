@@ -155,7 +155,7 @@ def _cut(pixels: int, tile: StationaryTile, parts: int, multiprocessors: int) ->
     return tiles, max(1, min(-(-tiles // tile.teams), multiprocessors // parts))
 
 
-class _Work(NamedTuple):
+class _StationaryWork(NamedTuple):
     """Of a tile, whatever the size of the image.
 
     Attributes:
@@ -170,19 +170,19 @@ class _Work(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _works(machine: str, shared: int, k: int, c: int, added: bool) -> tuple[_Work, ...]:
+def _works(machine: str, shared: int, k: int, c: int, added: bool) -> tuple[_StationaryWork, ...]:
     """Of k filters of c channels, with or without an image that is added."""
     return tuple(_work(gpu(machine), tile, k, c, added) for tile in _fitting(k, c, shared))
 
 
-def _work(machine: Gpu, tile: StationaryTile, k: int, c: int, added: bool) -> _Work:
+def _work(machine: Gpu, tile: StationaryTile, k: int, c: int, added: bool) -> _StationaryWork:
     results, teams = tile.rows * tile.columns, tile.teams
     products = 2.0 * results * c * machine.multiprocessors / machine.matrix_flops
     moved = 2.0 * (tile.rows * c + results * (2 if added else 1)) * machine.multiprocessors
     ends = _TILE + _END * results * (_ADDED if added else 1.0)
     alone = ceil(c / tile.depth) * _STEP / (tile.stages - 1) + products + ends
     beside = max(products, moved / (_FROM_L2 * machine.bandwidth)) + _SHOWN * ends
-    return _Work(tile, ceil(k / tile.columns), max(alone, teams * beside))
+    return _StationaryWork(tile, ceil(k / tile.columns), max(alone, teams * beside))
 
 
 def _times(call: CudaCall) -> list[tuple[float, int, StationaryTile]]:

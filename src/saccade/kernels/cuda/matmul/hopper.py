@@ -1,10 +1,11 @@
-"""Matrix products on Hopper, by the code of `conv2d.hopper`: rows are pixels, a 1x1 convolution.
+"""Matrix products on Hopper, by the code of convolutions: rows are pixels, a 1x1 convolution.
 
 `y[.., m, n] = epilogue(Σ_k a[.., m, k] · b[k, n])`
 
 Layouts: rows of a evenly apart, neighbours along k side by side; constant b, packed [N, K']; in
-float16 or bfloat16 with K and N in eights. Floor: 2·M·N·K operations of the matrix units, or the
-bytes of a and y.
+float16 or bfloat16 with K and N in eights. `matmul.hopper` is `conv2d.hopper`, and
+`matmul.hopper_stationary` is `conv2d.hopper_stationary`, which refuses more. Floor: 2·M·N·K
+operations of the matrix units, or the bytes of a and y.
 """
 
 from __future__ import annotations
@@ -15,25 +16,13 @@ from functools import partial
 
 from saccade.kernels.base import Launch, Packed, Packing, Variant, View, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, HopperConfig
+from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
+from saccade.kernels.cuda.conv2d.hopper_stationary import CONV2D_HOPPER_STATIONARY
 from saccade.kernels.cuda.matmul.product_axes import axes_for
 from saccade.kernels.cuda.matmul.tiled import aliases, refuse_product
 from saccade.opdefs import Conv2d, MatMul
 
-__all__ = ["MATMUL_HOPPER"]
-
-
-def _supports(call: CudaCall) -> str | None:
-    reason = refuse_product(call)
-    if reason is not None:
-        return reason
-    if not call.constant[1]:
-        return "b is no constant"
-    if axes_for(call).depends:
-        return "b differs by matrix"
-    if axes_for(call).a[3] != 1 or axes_for(call).y[3] != 1:
-        return "neighbours of a row are apart"
-    return CONV2D_HOPPER.supports(_convolution(call))
+__all__ = ["MATMUL_HOPPER", "MATMUL_HOPPER_STATIONARY"]
 
 
 @per_call
@@ -49,8 +38,21 @@ def _convolution(call: CudaCall) -> CudaCall:
     return replace(call, op=op, inputs=(x, filters, *axes.operands), outputs=(result,))
 
 
-def _variants(call: CudaCall) -> Iterator[Variant]:
-    for variant in CONV2D_HOPPER.variants(_convolution(call)):
+def _supports(kernel: CudaKernel, call: CudaCall) -> str | None:
+    reason = refuse_product(call)
+    if reason is not None:
+        return reason
+    if not call.constant[1]:
+        return "b is no constant"
+    if axes_for(call).depends:
+        return "b differs by matrix"
+    if axes_for(call).a[3] != 1 or axes_for(call).y[3] != 1:
+        return "neighbours of a row are apart"
+    return kernel.supports(_convolution(call))
+
+
+def _variants(kernel: CudaKernel, call: CudaCall) -> Iterator[Variant]:
+    for variant in kernel.variants(_convolution(call)):
         yield variant._replace(build=partial(_launches, call, variant))
 
 
@@ -66,6 +68,11 @@ def _launches(call: CudaCall, variant: Variant) -> tuple[Launch, ...]:
     return (replace(launch, operands={**launch.operands, "w": Packed(packing)}),)
 
 
-MATMUL_HOPPER = CudaKernel(
-    "matmul.hopper", (MatMul,), HopperConfig, _supports, _variants, CONV2D_HOPPER.entry, aliases
-)
+def _by_convolution(name: str, kernel: CudaKernel) -> CudaKernel:
+    """Products by the code of a kernel of convolutions."""
+    supports, variants = partial(_supports, kernel), partial(_variants, kernel)
+    return CudaKernel(name, (MatMul,), kernel.config, supports, variants, kernel.entry, aliases)
+
+
+MATMUL_HOPPER = _by_convolution("matmul.hopper", CONV2D_HOPPER)
+MATMUL_HOPPER_STATIONARY = _by_convolution("matmul.hopper_stationary", CONV2D_HOPPER_STATIONARY)
