@@ -54,7 +54,7 @@ def convolve_point(
     for t in gl.static_range(ahead):
         ask(
             x, w, None, None, xs, ws, bars, gl.to_tensor(t), t, t < total, image, top, left, 0,
-            steps, R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T, PAD_L, BK, False, 1, 1,
+            steps, R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T, PAD_L, BK, True, 1, 1,
         )  # fmt: skip
     for i in gl.static_range(AHEAD):
         ask_filters(v, vs, bars, i, i, STAGES, CHUNK)
@@ -70,7 +70,7 @@ def convolve_point(
         ask(
             x, w, None, None, xs, ws, bars, t + ahead, (t + ahead) % STAGES, t + ahead < total,
             image, top, left, 0, steps, R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T,
-            PAD_L, BK, False, 1, 1,
+            PAD_L, BK, True, 1, 1,
         )  # fmt: skip
     coming = fetch_tile(
         extra, m, 0, rows, k, p, q, channels, BM, CHUNK, WARPS, EVEN, BLOCK, CRD, FETCH
