@@ -353,7 +353,7 @@ MAY_IMPORT = {
     "torch": r"ops/|cli/",
     "onnxruntime": r"cli/",
     "openvino": r"cli/",
-    "triton": r"backends/cuda/codegen/|kernels/cuda/.*_code\.py|testing/triton\.py",
+    "triton": r"backends/cuda/codegen/|kernels/cuda/.*_code\.py|testing/(quick_)?triton\.py",
     "cuda": r"backends/cuda/runtime/",
 }
 

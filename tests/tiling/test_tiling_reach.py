@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from tiled_graphs import H, N, Net, W, image_for, in_tiles, run
 
-from saccade.errors import ModelError, OptionError
+from saccade.errors import OptionError
 from saccade.ir import expr as e
 from saccade.ir.dim import floordiv, mul, sub, symbol
 from saccade.ir.index_map import Factor, IndexMap
@@ -334,62 +332,3 @@ def test_models_without_an_image_of_any_size_are_refused():
     two = replace(net.graph(net.image), inputs=(net.image, net.const([1])))
     with pytest.raises(OptionError, match="from one image to one other"):
         Reach(two)
-
-
-def grown(net, x, a, b):
-    size = mul(x.shape[2], 2), mul(x.shape[3], 4)
-    return net.op(Resize((*x.shape[:2], *size), None, ("linear", "cubic")[b % 2]), x)
-
-
-def shrunk(net, x, a, b):
-    axis = 2 + a % 2
-    op = Resample(axis, floordiv(x.shape[axis], 2), 0.5, "linear", antialias=b > 1)
-    return net.op(op, x)
-
-
-def bordered(net, x, a, b):
-    mode = ("reflect", "edge", "constant")[a % 3]
-    return net.op(Pad(((0, 0), (0, 0), (a, b), (b, a)), mode), x)
-
-
-def gathered(net, x, a, b):
-    padding = (a % 2, 0, 1, 0)
-    return net.op(Pool2d("max", (1 + a, 2), (1 + b % 2, 2), padding, ceil_mode=a > 2), x)
-
-
-STEPS = {
-    "conv": lambda net, x, a, b: net.conv(
-        x, 2, 1 + a, stride=(1 + b % 2,) * 2, padding=(a % 3,) * 4
-    ),
-    "dilated": lambda net, x, a, b: net.conv(x, 2, 1 + b, dilation=(a, 1), padding=(b, a, a, b)),
-    "up": lambda net, x, a, b: net.transposed_conv(
-        x, 2, 2 + b, stride=(a, 2), padding=(b % 2,) * 4
-    ),
-    "pool": gathered, "pad": bordered, "grow": grown, "shrink": shrunk,
-}  # fmt: skip
-
-
-@settings(max_examples=120, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(1, 3), st.integers(0, 3)),
-             min_size=1, max_size=4),
-    st.integers(20, 60), st.integers(20, 60), st.integers(12, 50),
-)  # fmt: skip
-def test_any_chain_is_the_whole_or_refused(steps, high, wide, edge):
-    net = Net()
-    x = net.image
-    for name, a, b in steps:
-        x = STEPS[name](net, x, a, b)
-    graph = net.graph(x)
-    image = image_for(graph, high, wide)
-    try:
-        whole = run(graph, image)
-    except (ModelError, ValueError):  # sizes that leave nothing
-        return
-    try:
-        tiled, _ = in_tiles(graph, image, edge)
-    except OptionError as error:
-        # Chains of windows have tiles, unless these are too small or sizes do not divide.
-        assert "tiles of" in str(error) or "resizes" in str(error)
-        return
-    np.testing.assert_allclose(tiled, whole, rtol=1e-12, atol=1e-9)

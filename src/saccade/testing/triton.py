@@ -21,6 +21,7 @@ from saccade.kernels.bind import Phase
 from saccade.kernels.cuda import packing
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.testing.guarded import GuardedMemory
+from saccade.testing.quick_triton import quicken
 
 __all__ = ["H200", "interpret", "play", "play_entry"]
 
@@ -158,6 +159,7 @@ def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> Non
     _round_to_bfloat16()
     _run_instructions()
     _patch_once()
+    quicken()
     _PATCHED.clear()
     if programs == 0:
         return

@@ -25,6 +25,8 @@ from saccade.tiling.rules import RULES, AlongCall
 
 __all__ = ["Reach", "Tile"]
 
+_SMALL = "they are smaller than what the model looks at around each pixel"
+
 
 class Tile(NamedTuple):
     """A tile along one axis.
@@ -89,6 +91,8 @@ class Reach:
         """
         # Along the other axis any size does: it decides nothing here.
         whole = self._trail(shape, axis)
+        if min(whole.sizes.values()) < 0:
+            raise OptionError("the image is smaller than what the model takes")
         tiles, overlap = self._cut(whole, shape, axis, edge)
         # As many of even size, so that none is there for a few pixels.
         size, count = whole.sizes[self._image], len(tiles)
@@ -106,6 +110,10 @@ class Reach:
         """Tiles that are as large as they may be, and by how much neighbours overlap at most."""
         step, size = whole.step, whole.sizes[self._image]
         edge = max(edge // step, 1) * step
+        if size <= edge:  # one tile, even where the model leaves nothing of it
+            return (Tile(0, size, 0, whole.result, whole.scale),), 0
+        if whole.result == 0:
+            raise OptionError(f"tiles of {edge} pixels: {_SMALL}")
         parts: dict[int, _Trail] = {}
         tiles: list[Tile] = []
         done = overlap = 0
@@ -226,7 +234,7 @@ class _Trail:
             start = int(first * self.scales[value])
             end = start + part.sizes[value]
             if interval.first < start or interval.last >= end:
-                return "they are smaller than what the model looks at around each pixel"
+                return _SMALL
             if (interval.at_start and start) or (interval.at_end and end != self.sizes[value]):
                 return "they do not reach the image's border"
         return None
