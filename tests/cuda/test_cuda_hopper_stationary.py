@@ -1,8 +1,8 @@
 """1x1 convolution on Hopper beside weights that stay: what can be held without a GPU.
 
-As for `conv2d.hopper`, a NumPy model does what the launch's integers say: pixels come by the tensor
-map that the driver would be asked for, barriers are counted, and results replace what was added in
-the block that the next tile's operand comes to.
+As for `conv2d.hopper`, a NumPy model does what the launch's integers say: it cuts the work, counts
+barriers and stages, and stores each result once. That what is added and results share a block of
+shared memory is held by the tests on a GPU alone.
 """
 
 from __future__ import annotations
@@ -149,6 +149,18 @@ def test_weights_stay_where_there_is_room_and_tiles_share_the_machine():
         team = 2 * tile.rows * (tile.stages * tile.depth + tile.columns)
         assert weights + tile.teams * team <= 226 << 10 and tile.stages >= 2
         assert launch.chunks <= 132 and launch.chunks % (1024 // tile.columns) == 0
+
+
+@pytest.mark.parametrize(("c", "k"), [(16, 96), (24, 144), (64, 64), (80, 480)])
+def test_one_program_alone_fits_a_multiprocessor(c, k):
+    """Or two would crowd on one that is free early, and leave others idle."""
+    narrow = call(64, c, 28, 28, k, (1, 1), POINT)
+    tiles = [v.launches[0].config.tile for v in CONV2D_HOPPER_STATIONARY.variants(narrow)]
+    assert len(tiles) > 3
+    for tile in tiles:
+        team = 2 * tile.rows * (tile.stages * tile.depth + tile.columns)
+        weights = 2 * -(-c // tile.depth) * tile.depth * tile.columns
+        assert 227 << 9 < weights + tile.teams * team <= 226 << 10
 
 
 def test_it_is_taken_where_bytes_bound_and_not_where_the_sum_is_long():

@@ -55,7 +55,7 @@ def take_programs(
     BK: gl.constexpr, STEPS: gl.constexpr, WARPS: gl.constexpr, TEAMS: gl.constexpr,
     STAGES: gl.constexpr, EPILOGUE: gl.constexpr,
 ):  # fmt: skip
-    """A team takes every so manieth tile of BM pixels, for BN channels.
+    """A team, of two or three, takes every so manieth tile of BM pixels, for BN channels.
 
     `rows` counts output pixels of all images, `tiles` their blocks; `k` comes divided by 8.
     """
@@ -73,12 +73,7 @@ def take_programs(
         bar = bars.index(TEAMS * STAGES + TEAMS + i)
         mbarrier.expect(bar, w.nbytes_per_cta)
         tma.async_load(w, [col, i * BK], bar, ws.index(i))
-    if TEAMS == 1:
-        take_tiles(
-            x, y, e, extra, xs, ws, ys, bars, rows, k, p, q, tiles, 0, STRIDE_H, STRIDE_W, BM, BN,
-            BK, STEPS, WARPS, TEAMS, STAGES, EPILOGUE,
-        )  # fmt: skip
-    elif TEAMS == 2:
+    if TEAMS == 2:
         gl.warp_specialize(
             [
                 (take_tiles, (
