@@ -64,7 +64,7 @@ def align(
         if pid == programs:
             report_bad(boxes, images, bad, count, n, b_row, i_row, SPLIT, EXACT, 256)
     if pid < programs:
-        box, bins, channel = block_of_bins(c, P * Q, BB, BC)
+        box, bins, channel = block_of_bins(count, c, P * Q, BB, BC)
         p = bins // Q
         q = bins % Q
         there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, SPLIT, EXACT)
@@ -73,8 +73,13 @@ def align(
         left, wide, columns = grid_of(x1, x2, there, Q, SCALE, RATIO, ALIGNED, EXACT)
         first_row, last_row = visited(top, tall, rows, p, h, P, RATIO)
         first_column, last_column = visited(left, wide, columns, q, w, Q, RATIO)
-        down = rows if RATIO > 0 else tl.max(last_row - first_row, 0)
-        along = columns if RATIO > 0 else tl.max(last_column - first_column, 0)
+        if RATIO <= 0:
+            down, along = tl.max(last_row - first_row, 0), tl.max(last_column - first_column, 0)
+        elif RATIO <= 4:
+            # Loops of constant length are unrolled: all loads are under way at the same time.
+            down, along = RATIO, RATIO
+        else:
+            down, along = rows, columns
         exist = bins < P * Q
         channel_mask = over_channels(channel < c, LAST)
         pixels = x + far(image, x_n) + over_channels(channel * (1 if LAST else x_c), LAST)

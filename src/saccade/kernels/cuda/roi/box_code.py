@@ -64,11 +64,14 @@ def report_bad(
 
 
 @triton.jit
-def block_of_bins(c, bins: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
-    """What a program has of results [boxes, channels, bins]: its box, its bins, its channels."""
+def block_of_bins(count, c, bins: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
+    """What a program has of results [boxes, channels, bins]: its box, its bins, its channels.
+
+    Some channels of all boxes come first: boxes overlap, and so much of their images stays in the
+    L2 cache.
+    """
     pid = tl.program_id(0)
-    blocks = tl.cdiv(c, BC)
     parts: tl.constexpr = (bins + BB - 1) // BB
-    box = pid // (blocks * parts)
-    some = pid // blocks % parts * BB + tl.arange(0, BB)
-    return box, some, pid % blocks * BC + tl.arange(0, BC)
+    at = pid % (count * parts)
+    some = at % parts * BB + tl.arange(0, BB)
+    return at // parts, some, pid // (count * parts) * BC + tl.arange(0, BC)

@@ -33,10 +33,6 @@ _INTEGERS = (
 _MULTIPLES = (
     "c", "x_n", "x_h", "x_w", "y_k", "y_c", "y_p", "y_q", "at_k", "at_c", "at_p", "at_q",
 )  # fmt: skip
-# Bytes of x's elements that a program has, and a thread reads at once. A pixel waits for the one
-# before it, so that more programs are what helps (one H100: 444 µs by one bin of 128 channels of
-# float32 in one warp, 591 by eight in two; of float16, 256 channels, 313 and 393).
-_PROGRAM, _ACCESS = 512, 16
 _PIXELS = 9.0  # of a bin: the boxes say how many, when it is too late
 
 
@@ -66,9 +62,7 @@ class CudaRoiPoolConfig:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    each = max(1, _ACCESS // call.inputs[0].dtype.itemsize)
-    blocks = block_choices(call, _PROGRAM, each)
-    timed = [(sampling_micros(call, _PIXELS, block), block) for block in blocks]
+    timed = [(sampling_micros(call, _PIXELS, block), block) for block in block_choices(call)]
     for micros, block in sorted(timed):
         yield Variant(micros, partial(_launches, call, block))
 

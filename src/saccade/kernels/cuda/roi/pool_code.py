@@ -30,7 +30,7 @@ def pool(
         if pid == programs:
             report_bad(boxes, images, bad, count, n, b_row, i_row, False, EXACT, 256)
     if pid < programs:
-        box, bins, channel = block_of_bins(c, P * Q, BB, BC)
+        box, bins, channel = block_of_bins(count, c, P * Q, BB, BC)
         p = bins // Q
         q = bins % Q
         there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, False, EXACT)
