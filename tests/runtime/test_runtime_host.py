@@ -1,5 +1,6 @@
 """Host steps, constants that are shared, and the watch that other tests rely on."""
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from layout_graphs import Builder, backend, plan_of
 from runtime_models import image
 
+from saccade.backends.cpu.runtime.program import CpuProgram
 from saccade.backends.host import array_at
 from saccade.ir import DType
 from saccade.ir.expr import apply, arg
@@ -15,7 +17,7 @@ from saccade.layout.views import channels_last
 from saccade.opdefs import Pointwise
 from saccade.plan import Ref, Slot
 from saccade.testing.interpret import interpret
-from saccade.testing.simulate import PlayError, simulate
+from saccade.testing.simulate import PlayError, _differences, simulate
 
 DOUBLE = Pointwise(arg(0), DType.F64)
 BENT = Pointwise(apply("tanh", arg(0)), DType.F64)  # no kernel has float64's
@@ -123,3 +125,54 @@ def test_the_watch_sees_a_step_that_reads_what_nobody_wrote():
     first, second, last = program.plan.steps
     with pytest.raises(PlayError, match="read but never written"):
         simulate(planted(program, steps=(second, first, last)), [image(1, 8, 8, 8)])
+
+
+def written(monkeypatch, write):
+    """Play the chain with other code: each thread calls `write` with its number and the bases."""
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+    def code(_, context):
+        bases, _, _, thread, *_ = (ctypes.c_int64 * 6).from_address(context)
+        write(thread, ctypes.cast(bases, ctypes.POINTER(ctypes.c_int64)))
+
+    program = chain()
+    table = [(ctypes.cast(code, ctypes.c_void_p).value, 0) for _ in program.phase_table]
+    monkeypatch.setattr(CpuProgram, "phase_table", table)
+    monkeypatch.setattr("saccade.testing.simulate._PART", 64)
+    simulate(program, [image(1, 8, 8, 8)], order=(1, 0))
+
+
+@pytest.mark.parametrize("at", [0, 1000, 2047])
+def test_the_watch_sees_two_threads_that_write_the_same_byte(monkeypatch, at):
+    start = chain().plan.steps[0].outputs[0].ref.offset + at
+    with pytest.raises(PlayError, match=f"thread 0, .* another thread .* 1 bytes.* at {start}$"):
+        written(monkeypatch, lambda thread, bases: ctypes.memset(bases[0] + start, thread, 1))
+
+
+@pytest.mark.parametrize("what", ["input", "constant"])
+def test_the_watch_sees_inputs_and_constants_that_change(monkeypatch, what):
+    sizes = [constant.nbytes for constant in chain().constants]
+    base = {"input": 1, "constant": 3 + sizes.index(max(sizes))}[what]
+    changed = []
+
+    def change_once(_, bases):
+        if not changed:
+            changed.append(ctypes.c_uint8.from_address(bases[base] + 99))
+            changed[0].value ^= 0xFF
+
+    with pytest.raises(PlayError, match="an input or a constant"):
+        written(monkeypatch, change_once)
+    if what == "constant":  # which other programs may have, too
+        changed[0].value ^= 0xFF
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64, 65, 100, 128, 200])
+def test_no_byte_that_differs_is_left_out(monkeypatch, size):
+    monkeypatch.setattr("saccade.testing.simulate._PART", 64)
+    one = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    assert not list(_differences(one, one.copy()))
+    for at in range(size):
+        other = one.copy()
+        other[at] ^= 1 << at % 8
+        (part,) = _differences(one, other)
+        assert part.start <= at < part.stop <= size
