@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
+
+# Before NumPy is there: two processes whose products each wait for two spinning threads on two
+# cores take several times as long, and what NumPy says would depend on the number of cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from saccade.backends.cpu import target
 from saccade.errors import OptionError
