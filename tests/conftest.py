@@ -1,9 +1,11 @@
-"""What tests of all rooms share: machines that are less able than this one."""
+"""What tests of all rooms share: real models, and machines that are less able than this one."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from saccade.backends.cpu import target
 from saccade.errors import OptionError
 
+MODELS = Path(os.environ.get("SACCADE_MODELS") or Path(__file__).parents[2] / "shared" / "models")
 _NEWER = re.compile("avx512|avx10|evex")
 
 
@@ -64,3 +67,38 @@ def pytest_runtest_call(item):
         if "this machine's processor does not have" in str(refusal):
             pytest.skip(str(refusal))
         raise
+
+
+@pytest.fixture(scope="session")
+def weightless():
+    """The file of a real model by name, without weights; skips where `SACCADE_MODELS` has none."""
+
+    def get(name):
+        path = MODELS / f"{name}.onnx"
+        if not path.exists():
+            pytest.skip(f"{MODELS} has no {path.name} (set SACCADE_MODELS)")
+        return path
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory, weightless):
+    """The same with weights, drawn once for all processes of a run; nobody writes beside it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "filled"
+    folder.mkdir(exist_ok=True)
+
+    def get(name):
+        source, path = weightless(name), folder / f"{name}.onnx"
+        if not path.exists():
+            spec = importlib.util.spec_from_file_location("fill", MODELS / "fill.py")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            new = path.with_suffix(f".{os.getpid()}")
+            new.write_bytes(module.fill(source).SerializeToString())
+            new.chmod(0o444)
+            new.rename(path)  # in place of the same, if another process was as fast
+        return path
+
+    return get

@@ -2,10 +2,8 @@
 
 import os
 import random
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +24,6 @@ from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.processes import Processes
 from saccade.testing.fake_driver import FakeDriver
 
-MODELS = Path(os.environ.get("SACCADE_MODELS") or Path(__file__).parents[3] / "shared" / "models")
 N = 96  # floats of an operand
 
 
@@ -240,15 +237,11 @@ def test_code_is_made_ahead_in_order(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", "mobilenet_v3_large"])
-def test_operands_need_the_code_of_the_program(name):
+def test_operands_need_the_code_of_the_program(filled, name):
     """Steps over slices and of every kind, bound apart, ask for what the plan's phases do."""
-    if not (MODELS / f"{name}.onnx").exists():
-        pytest.skip(f"{MODELS} has no {name}.onnx (set SACCADE_MODELS)")
-    sys.path.append(str(MODELS))
-    from fill import fill  # noqa: PLC0415
-
-    source = fill(str(MODELS / f"{name}.onnx")).SerializeToString()
-    model = saccade.compile(source, device="cuda", machine="h200", precision="fp16", cache=False)
+    model = saccade.compile(
+        filled(name), device="cuda", machine="h200", precision="fp16", cache=False
+    )
     engine, shapes = model._started(), [(1, 3, 96, 96)]
     sizes = sizes_of(engine.graph, shapes)
     laid = engine._lay_out(sizes, lambda *_: True)

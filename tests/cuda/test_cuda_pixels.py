@@ -1,10 +1,7 @@
 """Pixels padded to 16 bytes: which values are, what of them may be read, and whole networks."""
 
-import os
-import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -25,7 +22,6 @@ from saccade.testing.fake_gpu import fake_gpu, fake_program
 from saccade.testing.triton import H200
 from saccade.tuning.keys import call_key
 
-MODELS = Path(os.environ.get("SACCADE_MODELS") or Path(__file__).parents[3] / "shared" / "models")
 WIDE = padded(DType.F16, (2, 58, 4, 5), zeros=True)
 
 
@@ -172,15 +168,10 @@ def test_joined_values_are_filled_by_the_last(path):
     assert joined == {(45, 48, 3, True), (58, 60, 2, False)}
 
 
-def test_a_plan_of_padded_pixels():
-    file = MODELS / "shufflenet_v2_x1_0.onnx"
-    if not file.exists():
-        pytest.skip(f"{MODELS} has no {file.name} (set SACCADE_MODELS)")
-    sys.path.append(str(MODELS))
-    from fill import fill  # noqa: PLC0415
-
-    source = fill(str(file)).SerializeToString()
-    model = saccade.compile(source, device="cuda", machine="h200", precision="fp16", cache=False)
+def test_a_plan_of_padded_pixels(filled):
+    model = saccade.compile(
+        filled("shufflenet_v2_x1_0"), device="cuda", machine="h200", precision="fp16", cache=False
+    )
     plan = model.plan(**{model.inputs[0].name: (8, 3, 224, 224)})
     wide = [step for step in plan.steps if any(view.zeros for view in views(step.outputs))]
     pitches = {view.shape[1]: view.strides[3] for step in wide for view in views(step.outputs)}

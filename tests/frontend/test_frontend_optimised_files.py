@@ -24,11 +24,11 @@ from saccade.testing.tolerance import assert_close
 EXTENDED = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 
 
-def optimised(path, level=EXTENDED):
-    """Where ONNX Runtime has written what it makes of a file."""
+def optimised(path, folder, level=EXTENDED):
+    """Where, in a folder, ONNX Runtime has written what it makes of a file."""
     options = ort.SessionOptions()
     options.graph_optimization_level = level
-    options.optimized_model_filepath = str(path) + ".optimised.onnx"
+    options.optimized_model_filepath = str(folder / f"{path.stem}.optimised.onnx")
     options.log_severity_level = 3
     ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return options.optimized_model_filepath
@@ -47,10 +47,10 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_optimised_file_is_the_graph_of_the_original(model_file, name):
+def test_an_optimised_file_is_the_graph_of_the_original(filled, name, tmp_path):
     operator, shape = MODELS[name]
-    path = model_file(name)
-    written = onnx.load(optimised(path))
+    path = filled(name)
+    written = onnx.load(optimised(path, tmp_path))
     assert ("com.microsoft", operator) in {(n.domain, n.op_type) for n in written.graph.node}
     graph, original = (run(frontend.load(one)) for one in (written, path))
     # As many steps of each kind: nothing that fuses in the original has stopped to.
@@ -159,7 +159,7 @@ def test_dynamic_files_that_are_optimised(network, tmp_path):
     )
     path = tmp_path / "dynamic.onnx"
     quantization.quantize_dynamic(plain, path, weight_type=QuantType.QInt8, reduce_range=True)
-    written = optimised(path)
+    written = optimised(path, tmp_path)
     assert "DynamicQuantizeMatMul" in {node.op_type for node in onnx.load(written).graph.node}
     feeds = {"x": draw(3, 5, 24)}
     (expected,) = run_onnxruntime(str(path), feeds).values()

@@ -50,8 +50,8 @@ def test_imports_to_the_families_it_is_made_of(
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS.keys() - FREE))
-def test_computes_what_onnxruntime_computes(name: str, model_file: ModelFile) -> None:
-    path = model_file(name)
+def test_computes_what_onnxruntime_computes(name: str, filled: ModelFile) -> None:
+    path = filled(name)
     graph = frontend.load(path)
     (value,) = graph.inputs
     sizes = {"N": 1, "H": 40, "W": 56}
@@ -67,11 +67,11 @@ def test_computes_what_onnxruntime_computes(name: str, model_file: ModelFile) ->
         assert relative_l2(actual[output], wanted) < tolerance
 
 
-def test_output_sizes_are_expressions_of_the_input(model_file: ModelFile) -> None:
-    graph = frontend.load(model_file("subpixel_x4"))
+def test_output_sizes_are_expressions_of_the_input(filled: ModelFile) -> None:
+    graph = frontend.load(filled("subpixel_x4"))
     assert [str(dim) for dim in graph.outputs[0].shape] == ["N", "3", "4*H", "4*W"]
     assert graph.output_names == ("34",)
-    graph = frontend.load(model_file("deeplabv3_mobilenet"))
+    graph = frontend.load(filled("deeplabv3_mobilenet"))
     assert [str(dim) for dim in graph.outputs[0].shape] == ["N", "21", "H", "W"]
 
 
@@ -98,9 +98,9 @@ def test_a_detector_that_scales_pictures_is_one_graph_for_all_sizes(
 
 
 def test_loading_twice_gives_the_same_digest_and_a_changed_file_another(
-    model_file: ModelFile, tmp_path: Path
+    filled: ModelFile, tmp_path: Path
 ) -> None:
-    path = model_file("subpixel_x4")
+    path = filled("subpixel_x4")
     digest = frontend.digest(path)
     assert digest is not None and digest == frontend.digest(str(path))
     changed = bytearray(path.read_bytes())

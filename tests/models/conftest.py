@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,26 +15,14 @@ import saccade
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-REPOSITORY = Path(__file__).parents[2]
-FOLDER = Path(os.environ.get("SACCADE_MODELS") or REPOSITORY.parent / "shared" / "models")
-
 
 class Zoo:
     """Models by name."""
 
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
+    def __init__(self, path: Callable[[str], Path]) -> None:
+        self.path = path
         self.compiled = lru_cache(maxsize=3)(self._compiled)
         self.session = lru_cache(maxsize=2)(self._session)
-
-    def path(self, name: str) -> Path:
-        """The filled file."""
-        if not (FOLDER / f"{name}.onnx").exists():
-            pytest.skip(f"{FOLDER} has no {name}.onnx (set SACCADE_MODELS)")
-        filled = self._scratch / f"{name}.onnx"
-        if not filled.exists():
-            filled.write_bytes(_fill()(FOLDER / f"{name}.onnx").SerializeToString())
-        return filled
 
     def _compiled(self, name: str, **options):
         options.setdefault("threads", 2)
@@ -64,17 +51,9 @@ class Zoo:
         return self.compiled(name, threads=threads)._program((shape,))
 
 
-@lru_cache(maxsize=1)
-def _fill():
-    spec = importlib.util.spec_from_file_location("fill", FOLDER / "fill.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.fill
-
-
 @pytest.fixture(scope="session")
-def zoo(tmp_path_factory):
-    return Zoo(tmp_path_factory.mktemp("models"))
+def zoo(filled):
+    return Zoo(filled)
 
 
 @pytest.fixture

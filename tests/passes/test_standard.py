@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -143,23 +142,13 @@ def test_the_scaling_of_attention_goes_to_the_scores():
     assert_same(graph, after)
 
 
-MODELS = Path(os.environ.get("SACCADE_MODELS", Path(__file__).parents[3] / "shared" / "models"))
-
-needs_models = pytest.mark.skipif(
-    not (MODELS / "fill.py").exists(), reason=f"no models at {MODELS} (set SACCADE_MODELS)"
-)
-
-
 @cache
-def _load(name):
-    spec = importlib.util.spec_from_file_location("fill", MODELS / "fill.py")
-    fill = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fill)
-    return frontend.load(fill.fill(MODELS / f"{name}.onnx"))
+def _load(path):
+    return frontend.load(path)
 
 
-def _optimised(name):
-    return run_passes(_load(name), check=True)
+def _optimised(path):
+    return run_passes(_load(path), check=True)
 
 
 EXPECTED = {
@@ -181,16 +170,14 @@ EXPECTED = {
 in DenseNet is the last norm, in front of a reduction."""
 
 
-@needs_models
 @pytest.mark.parametrize("name", EXPECTED)
-def test_models_become_these_operators(name):
-    graph = _optimised(name)
+def test_models_become_these_operators(filled, name):
+    graph = _optimised(filled(name))
     assert Counter(node.op.family for node in graph.nodes) == EXPECTED[name]
 
 
-@needs_models
-def test_the_movements_of_shufflenet_are_slices_of_interleaved_stores():
-    graph = _optimised("shufflenet_v2_x1_0")
+def test_the_movements_of_shufflenet_are_slices_of_interleaved_stores(filled):
+    graph = _optimised(filled("shufflenet_v2_x1_0"))
     moves = [node.op.map for node in graph.nodes if isinstance(node.op, Move)]
     assert len(moves) == 26
     assert all(len(m.factors) == 4 and m.factors[1].size * 2 == m.in_shape[1] for m in moves)
@@ -198,17 +185,15 @@ def test_the_movements_of_shufflenet_are_slices_of_interleaved_stores():
     assert stores[InterleaveStore(2, 1)] == 16
 
 
-@needs_models
-def test_the_subpixel_layers_are_stores():
-    graph = _optimised("subpixel_x4")
+def test_the_subpixel_layers_are_stores(filled):
+    graph = _optimised(filled("subpixel_x4"))
     stores = Counter(node.op.store for node in graph.nodes)
     assert sum(n for store, n in stores.items() if isinstance(store, DepthToSpaceStore)) == 2
 
 
-@needs_models
 @pytest.mark.parametrize("name", ["densenet121", "mobilenet_v3_large"])
-def test_prologues_are_on_plain_1x1_convolutions(name):
-    nodes = [node for node in _optimised(name).nodes if isinstance(node.op, Conv2d)]
+def test_prologues_are_on_plain_1x1_convolutions(filled, name):
+    nodes = [node for node in _optimised(filled(name)).nodes if isinstance(node.op, Conv2d)]
     taking = [node for node in nodes if str(node.op.prologue) != "$0"]
     assert len(taking) == {"densenet121": 61, "mobilenet_v3_large": 8}[name]
     for node in taking:
@@ -216,12 +201,11 @@ def test_prologues_are_on_plain_1x1_convolutions(name):
         assert first_epilogue_operand(node.op) == 2 + node.op.n_prologue
 
 
-@needs_models
 @pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", "subpixel_x4"])
-def test_small_models_compute_the_same(name):
-    before = _load(name)
+def test_small_models_compute_the_same(filled, name):
+    before = _load(filled(name))
     sizes = {"N": 2, "H": 40, "W": 35}
-    bound = [_bind(graph, sizes) for graph in (before, _optimised(name))]
+    bound = [_bind(graph, sizes) for graph in (before, _optimised(filled(name)))]
     shape = [d if isinstance(d, int) else sizes[str(d)] for d in before.inputs[0].shape]
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     (left,), (right,) = (run(graph, [x]) for graph in bound)
