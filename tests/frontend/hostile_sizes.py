@@ -123,7 +123,7 @@ def _long_attribute() -> onnx.ModelProto:
 
 
 def _folded_convolution() -> onnx.ModelProto:
-    """Constants of a few bytes whose convolution takes 2^36 operations."""
+    """Constants of a few bytes whose convolution takes more operations than are folded."""
     nodes = [
         helper.make_node("ConstantOfShape", ["a"], ["b"]),
         helper.make_node("ConstantOfShape", ["c"], ["d"]),
@@ -131,7 +131,7 @@ def _folded_convolution() -> onnx.ModelProto:
         helper.make_node("ReduceMax", ["e"], ["m"], keepdims=0),
         helper.make_node("Add", ["x", "m"], ["y"]),
     ]
-    weights = {"a": np.asarray([1, 1, 1000, 1000]), "c": np.asarray([1, 1, 500, 500])}
+    weights = {"a": np.asarray([1, 1, 450, 450]), "c": np.asarray([1, 1, 220, 220])}
     return _model(nodes, [1, 3], weights)
 
 

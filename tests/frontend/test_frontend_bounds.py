@@ -80,6 +80,12 @@ def test_it_runs_or_is_refused(name: str, outcomes: dict[str, str]) -> None:
         assert re.match(SAYS.get(name, "ModelError|PlanError"), outcomes[name]), outcomes[name]
 
 
+def test_a_convolution_of_many_operations_is_left_to_each_run() -> None:
+    """Its seconds would not tell: it is hardly beyond the limit, so as to be run here as well."""
+    graph = passes.run(frontend.load(CASES["folded_convolution"]()))
+    assert any(isinstance(node.op, Conv2d) for node in graph.nodes)
+
+
 # -- algorithms --------------------------------------------------------------------------------
 
 
