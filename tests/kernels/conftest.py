@@ -131,7 +131,7 @@ def mixed(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def _compile_once():
-    """Equal configurations share code, as in a plan; so does equal text, of planted mistakes say."""
+    """Equal configurations share code, as in a plan; so does equal text, as of planted mistakes."""
     original, emitted, codes = bench.compile_launch, bench.object_code, {}
 
     @cache

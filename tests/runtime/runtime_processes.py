@@ -22,10 +22,12 @@ def answers(script, folder, *arguments, **environment):
         environment: What its process finds in its environment besides.
     """
     start = ["-c", script] if isinstance(script, str) else [str(script)]
+    # NumPy's threads are there as with users: forks meet them.
+    own = {name: text for name, text in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
         [sys.executable, *start, *arguments],
         capture_output=True, text=True, timeout=LIMIT, check=False,
-        env=dict(os.environ, SACCADE_CACHE_DIR=str(folder), **environment),
+        env=dict(own, SACCADE_CACHE_DIR=str(folder), **environment),
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr}"
     return done.stdout
