@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 BEST = {
-    "hopper": 10, "hopper, several tiles": 4, "hopper_rows": 12, "hopper_stationary": 9,
-    "implicit_gemm": 1,
+    "hopper": 14, "hopper, several tiles": 6, "hopper_rows": 12, "hopper_stationary": 9,
+    "implicit_gemm": 4,
 }  # fmt: skip
 """How many variants of each kind are measured."""
 
@@ -77,13 +77,34 @@ _OTHERS = (
     Layer("densenet121", 64, 56, 56, 128, 32, 3),
     Layer("densenet121", 64, 28, 28, 128, 32, 3),
     Layer("densenet121", 64, 14, 14, 128, 32, 3),
+    Layer("densenet121", 64, 56, 56, 128, 128, 1),
+    Layer("densenet121", 64, 14, 14, 768, 128, 1),
+    Layer("efficientnet_b0", 64, 112, 112, 16, 96, 1),
+    Layer("efficientnet_b0", 64, 56, 56, 24, 144, 1),
+    Layer("efficientnet_b0", 64, 56, 56, 96, 24, 1),
+    Layer("efficientnet_b0", 64, 28, 28, 240, 40, 1, residual=True),
+    Layer("efficientnet_b0", 64, 14, 14, 80, 480, 1),
+    Layer("efficientnet_b0", 64, 14, 14, 672, 112, 1, residual=True),
+    Layer("efficientnet_b0", 64, 7, 7, 1152, 192, 1, residual=True),
+    Layer("efficientnet_b0", 64, 7, 7, 320, 1280, 1),
+    Layer("mobilenet_v3_large", 64, 112, 112, 16, 64, 1),
+    Layer("mobilenet_v3_large", 64, 28, 28, 40, 120, 1),
+    Layer("mobilenet_v3_large", 64, 14, 14, 200, 80, 1, residual=True),
+    Layer("mobilenet_v3_large", 64, 7, 7, 960, 160, 1, residual=True),
+    Layer("mobilenet_v3_large", 1, 14, 14, 80, 480, 1),
+    Layer("mobilenet_v3_large", 1, 7, 7, 960, 160, 1, residual=True),
+    Layer("shufflenet_v2_x1_0", 64, 28, 28, 58, 58, 1),
+    Layer("shufflenet_v2_x1_0", 64, 14, 14, 116, 116, 1),
+    Layer("vit_b_16", 32, 1, 197, 768, 768, 1, residual=True),
+    Layer("vit_b_16", 32, 1, 197, 768, 3072, 1),
+    Layer("vit_b_16", 32, 1, 197, 3072, 768, 1, residual=True),
 )
 
 
 def layers() -> list[Layer]:
-    """ResNet-50's at batch 32 and 1, subpixel_x4's at 720x1280, a few wide ones, DenseNet's."""
+    """ResNet-50's at batch 32, 1 and 128, subpixel_x4's at 720x1280, wide ones, other networks'."""
     found = []
-    for batch in (32, 1):
+    for batch in (32, 1, 128):
         for edge, *rest in _RESNET:
             found.append(Layer(f"resnet50 b{batch}", batch, edge, edge, *rest))
     return found + list(_OTHERS)

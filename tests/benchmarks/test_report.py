@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, STARTS
 from benchmarks.record import RecordError, save
 from benchmarks.report import IMAGE, PAGES, RESULTS, main, marks, replace_section
 from benchmarks.report_cpu import render
@@ -91,11 +91,12 @@ def test_a_missing_case_engine_or_shape_is_an_error(tmp_path, complete):
 def test_the_other_suites_follow(folder):
     startup = [
         record(case, "startup", state, "s", scale=scale)
-        for case in CASES
+        for case in STARTS
         for state, scale in (("cold", 1.0), ("warm", 0.1), ("import", 0.01))
     ]
+    startup.append(record(STARTS[0], "startup", "kernels", "s", scale=0.5))
     save(folder / "startup.json", results("startup", startup))
-    memory = [record(case, "memory", "peak_rss", "MiB", scale=100.0) for case in CASES]
+    memory = [record(case, "memory", "peak_rss", "MiB", scale=100.0) for case in STARTS]
     save(folder / "memory.json", results("memory", memory))
     threads = [
         record(case, "threads", f"threads={width}", "ms", scale=scale, threads=width)
@@ -116,7 +117,8 @@ def test_the_other_suites_follow(folder):
     ]
     save(folder / "sizes.json", results("sizes", sizes))
     text = render(folder)
-    assert "| resnet50 | 2.00 | 0.200 | 0.300 | 0.250 |" in text
+    assert "| resnet50 | 2.00 | 1.00 | 0.200 | 0.300 | 0.250 |" in text
+    assert "| vit_b_16 | 2.00 | - | 0.200 | 0.300 | 0.250 |" in text
     assert "Importing, beyond NumPy: Saccade 0.0200 s, ONNX Runtime 0.0300 s" in text
     assert "| resnet50 | 200 | 300 | 250 |" in text
     assert "| resnet50 | 1.80x | 1.80x | 1.80x | 1.25x | 1.25x |" in text

@@ -76,12 +76,12 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "select", lambda names, cases: (Case("tiny", "tiny", (1, 3, 8, 8)),))
     save_model(tmp_path / "tiny.onnx")
 
-    def run(suites, engines="onnxruntime"):
+    def run(suites, engines="onnxruntime", *more):
         out = tmp_path / "out"
         status = suite.main(
             [
                 "--models", str(tmp_path), "--suites", suites, "--engines", engines,
-                "--threads", "2", "--rounds", "1", "--seconds", "0", "--results", str(out),
+                "--threads", "2", "--rounds", "1", "--seconds", "0", "--results", str(out), *more,
             ]
         )  # fmt: skip
         return status, {path.stem: load(path) for path in out.glob("*.json")}
@@ -110,6 +110,15 @@ def test_each_suite_leaves_valid_records(tiny, name, measures, unit):
         assert {figure.unit for figure in record.figures} == {unit}
         assert record.shape == (1, 3, 8, 8)
         assert record.commit
+
+
+def test_first_answers_with_compiled_kernels_are_ours_alone(tiny, tmp_path):
+    status, files = tiny("startup", "saccade,onnxruntime", "--kernels", str(tmp_path))
+    assert status == 0
+    records = by_key(files["startup"])
+    engines = {what: [f.engine for f in one.figures] for (_, what), one in records.items()}
+    both = ["saccade", "onnxruntime"]
+    assert engines == {"cold": both, "warm": both, "import": both, "kernels": ["saccade"]}
 
 
 def test_new_sizes_are_the_same_for_all_engines_and_planning_is_timed(tmp_path):

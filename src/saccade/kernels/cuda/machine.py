@@ -26,7 +26,7 @@ H200)."""
 PROGRAM = 1.25e-3
 """Microseconds from the start of a program to that of the next, whatever they do: 75 000 programs
 of a vector norm took 94.6, 920 000 of a copy 1 112 (one H200)."""
-_CACHE = 2.5  # times the memory's bandwidth, which the L2 cache has (an estimate)
+_CACHE = 0.89  # of the L2 cache's rate, which loads of threads reach (an estimate)
 
 
 @per_call
@@ -46,7 +46,7 @@ def cached_micros(call: CudaCall, nbytes: float, programs: float) -> float:
     """Of reading so many bytes from the L2 cache, by programs that may be too few for it."""
     machine = gpu(call.target.machine)
     filled = min(1.0, max(1.0, programs) / machine.multiprocessors)
-    return nbytes / (_CACHE * machine.bandwidth * filled)
+    return nbytes / (_CACHE * machine.cached * filled)
 
 
 def operation_micros(call: CudaCall, operations: float) -> float:

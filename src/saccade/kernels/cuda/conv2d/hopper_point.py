@@ -35,7 +35,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     tile_bytes,
 )
 from saccade.kernels.cuda.conv2d.hopper_tiles import HopperTile, by_pixel, step_depth
-from saccade.kernels.cuda.conv2d.hopper_times import ENDS, FROM_L2, STEP
+from saccade.kernels.cuda.conv2d.hopper_times import ENDS, STEP
 from saccade.kernels.cuda.conv2d.window_config import sums_of, window_of
 from saccade.kernels.cuda.epilogue import BlockEpilogue, integers_of, pointers_of
 from saccade.kernels.cuda.machine import LAUNCH
@@ -163,7 +163,7 @@ def _micros(call: CudaCall, tile: PointTile) -> float:
     n, k, p, q = sums_of(second)
     between, c, r, s = first.inputs[1].shape
     rate = machine.matrix_flops / machine.multiprocessors
-    from_l2 = FROM_L2 * machine.bandwidth / machine.multiprocessors
+    from_l2 = machine.cached / machine.multiprocessors
     steps, chunks = r * s * ceil(c / tile.depth), ceil(k / tile.chunk)
     read = 2.0 * tile.depth * (tile.rows + tile.columns) / from_l2
     step = max(2.0 * tile.rows * tile.columns * tile.depth / rate, read)

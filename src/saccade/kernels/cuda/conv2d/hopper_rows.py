@@ -26,7 +26,6 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     tile_bytes,
 )
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
-from saccade.kernels.cuda.conv2d.hopper_times import FROM_L2
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.kernels.cuda.machine import LAUNCH
@@ -216,7 +215,7 @@ def rows_micros(call: CudaCall, tile: RowsTile) -> float:
     exchanged = 2 * 2 * tile.lines * tile.pixels * tile.columns
     moved = products * 32.0 * (64 + tile.columns) + rows * tile.row + exchanged
     busy = max(products * 2.0 * 64 * 16 * tile.columns / rate, moved / _PORT)
-    read = rows * tile.row * machine.multiprocessors / (FROM_L2 * machine.bandwidth)
+    read = rows * tile.row * machine.multiprocessors / machine.cached
     epilogue, _ = hopper_epilogue(call)
     end = _END + (_READ_EARLY if tile.early else _READ) * bool(tile_bytes(epilogue.code))
     end *= tile.sums / 32 * (_FULL if tile.sums == _MOST_SUMS else 1.0)

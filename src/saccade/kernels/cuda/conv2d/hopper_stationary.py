@@ -47,16 +47,13 @@ _STAGES = 6
 where two programs would fit a multiprocessor: they come while the launch before is still running,
 and would crowd where it ends first, with others left idle (159 µs for 75 on one H100)."""
 
-# Fitted to the times of 32 layers of ResNet-50 in float16, six tiles each, on one H200: 6% off in
-# the mean, and what they choose is 3.6% slower than the best.
-_STEP, _BEGIN = 0.7, 1.96
-"""Microseconds on the H200 from asking for a step to having it; until all weights are there."""
-_FROM_L2 = 3.2
-"""Over the memory's bandwidth, on the H200."""
-_TILE, _END, _ADDED, _SHOWN = 0.11, 7e-5, 1.5, 0.44
-"""Microseconds on the H200 of a tile's end; of each result's; times so much where an image is
+# Fitted as `hopper_times`'s and together with them.
+_STEP, _BEGIN = 0.71, 1.94
+"""Microseconds on an H100 from asking for a step to having it; until all weights are there."""
+_TILE, _END, _ADDED, _SHOWN = 0.12, 5.9e-5, 1.63, 0.46
+"""Microseconds on an H100 of a tile's end; of each result's; times so much where an image is
 added; the share that is not hidden behind another team's products."""
-_BESIDE_EACH_OTHER = 2.3  # 1 where sums and bytes wait for each other, much more where they do not
+_BESIDE_EACH_OTHER = 2.8  # 1 where sums and bytes wait for each other, much more where they do not
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
@@ -181,7 +178,7 @@ def _work(machine: Gpu, tile: StationaryTile, k: int, c: int, added: bool) -> _S
     moved = 2.0 * (tile.rows * c + results * (2 if added else 1)) * machine.multiprocessors
     ends = _TILE + _END * results * (_ADDED if added else 1.0)
     alone = ceil(c / tile.depth) * _STEP / (tile.stages - 1) + products + ends
-    beside = max(products, moved / (_FROM_L2 * machine.bandwidth)) + _SHOWN * ends
+    beside = max(products, moved / machine.cached) + _SHOWN * ends
     return _StationaryWork(tile, ceil(k / tile.columns), max(alone, teams * beside))
 
 

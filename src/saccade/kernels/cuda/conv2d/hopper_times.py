@@ -25,23 +25,24 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import (
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.machine import LAUNCH
 
-__all__ = ["ENDS", "FROM_L2", "STEP", "hopper_times"]
+__all__ = ["ENDS", "STEP", "hopper_times"]
 
-# Fitted to the times of 84 layers of four networks in float16, about seven variants of each, on one
-# H200: 17% off in the mean, and what they choose is 3.8% slower than the best.
-STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
-"""Microseconds on the H200 from asking for a step to having it, to a program's first, to a next
+# Fitted together with `hopper_stationary`'s to the times of 98 layers of seven networks in float16,
+# some twenty variants of each, on one H100: 14% off in the mean, and what all choose is 5% slower
+# than the best. Before, 84 layers on one H200 gave nearly the same.
+STEP, _BEGIN, _NEXT = 0.71, 0.06, 0.32
+"""Microseconds on an H100 from asking for a step to having it, to a program's first, to a next
 tile's first."""
-FROM_L2 = 2.8
-"""Over the memory's bandwidth, on the H200."""
-_RATE, _COPY = 1.0, 1.46
-"""Of what `Gpu` says, on the H200: products; x and y, beside which the rest goes on."""
-_TILE, ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
-"""Microseconds on the H200 of a tile's end; of each result's; as much again for each byte that it
+_RATE, _COPY = 1.44, 1.7
+"""Of what `Gpu` says: products of a program that waits for steps, too; x and y, beside which the
+rest goes on."""
+_TILE, ENDS, _ADDED, _UNEVEN = 0.25, 4.5e-5, 0.32, 1.9
+"""Microseconds on an H100 of a tile's end; of each result's; as much again for each byte that it
 reads; times so much where pixels are not evenly apart."""
 _CHANGED = 1e-4
 """Microseconds of an element's prologue, by a multiprocessor of the H200."""
-_BESIDE_EACH_OTHER = 1.5  # 1 where sums and bytes wait for each other, much more where they do not
+_HELD_UP = 2.0  # 1 where products wait for each step in full, much more where for none
+_BESIDE_EACH_OTHER = 1.74  # 1 where sums and bytes wait for each other, much more where they do not
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
@@ -114,12 +115,13 @@ def _works(layer: HopperLayer) -> tuple[_HopperWork, ...]:
 def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
     machine, steps = gpu(layer.machine), steps_of(layer)
     flops = 2.0 * tile.rows * tile.columns * tile.depth
-    busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
+    busy = flops * machine.multiprocessors / machine.matrix_flops
     read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
     ends = tile.rows * tile.columns * ENDS * (1.0 if layer.even else _UNEVEN)
     ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(layer.code)))
     changed = tile.rows * tile.depth * _CHANGED if layer.prologue else 0.0
-    shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
-    alone = steps * max(busy + changed, STEP / (tile.stages - 1)) + 2 * ends
+    shared = steps * max(busy, changed, read / machine.cached) + ends
+    held_up = (busy / _RATE + changed) ** _HELD_UP + (STEP / (tile.stages - 1)) ** _HELD_UP
+    alone = steps * held_up ** (1 / _HELD_UP) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
     return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)

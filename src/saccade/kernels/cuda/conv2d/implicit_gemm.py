@@ -26,7 +26,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     tiles_of,
     weights_of,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import BEGIN, Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import channels_of, sums_of, unfit
 from saccade.opdefs import Conv2d
 
@@ -68,7 +68,7 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
     tiles = tiles_of(call, c, k // groups)
     times = tile_times(call, tiles, products, n * p * q)
     timed = [
-        (micros * measured + ends * waves, tile)
+        (micros * measured + BEGIN + ends * waves, tile)
         for (micros, waves), (measured, ends), tile in zip(
             times, _corrections(tiles, products, _changed(call)), tiles, strict=True
         )
