@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CASES", "DETECTORS", "GPU_CASES", "Case", "cases_of", "select"]
+__all__ = ["CASES", "DETECTORS", "GPU_CASES", "STARTS", "Case", "cases_of", "select"]
 
 _FP32 = ("saccade", "onnxruntime", "openvino")
 _BF16 = ("saccade", "openvino", "saccade:fp32")
@@ -55,6 +55,13 @@ DETECTORS: tuple[Case, ...] = (
 )
 """Whole detectors: how many boxes they give depends on the picture."""
 
+STARTS: tuple[Case, ...] = (
+    *(case for case in CASES if case.precision == "fp32" and case.shape[0] == 1),
+    Case("vit_b_16", "vit_b_16", (1, 3, 224, 224)),
+    *DETECTORS,
+)
+"""What first answers and memory are measured of: every network once."""
+
 
 def _on_gpu(precision: str, model: str, *batches: int, size: tuple[int, int]) -> list[Case]:
     """A model at one size of images, a case for each batch."""
@@ -86,8 +93,8 @@ GPU_CASES: tuple[Case, ...] = (
 def cases_of(suite: str) -> tuple[Case, ...]:
     """What a suite measures when no case is named.
 
-    Latency takes all of the CPU's, threads those in fp32, sizes one network that classifies and
-    one that segments, the slower suites ResNet-50.
+    Latency takes all of the CPU's, threads those in fp32, first answers and memory every network
+    once, sizes one that classifies and one that segments, the slowest suite ResNet-50.
     """
     if suite == "cuda":
         return GPU_CASES
@@ -95,6 +102,8 @@ def cases_of(suite: str) -> tuple[Case, ...]:
         return CASES
     if suite == "detectors":
         return DETECTORS
+    if suite in {"startup", "memory"}:
+        return STARTS
     if suite == "sizes":
         return select("resnet50, deeplabv3_mobilenet")
     return tuple(c for c in CASES if c.precision == "fp32") if suite == "threads" else CASES[:1]

@@ -73,10 +73,10 @@ def _networks(results: ResultFile, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _first_answer(results: ResultFile) -> Iterator[str]:
-    """From an empty cache, and from one that an earlier start filled."""
+    """Of one model, from an empty cache, and from one that an earlier start filled."""
     records = by_key(results)
     for (case, measure), cold in records.items():
-        if measure == "cold":
+        if (case, measure) == (MODELS[0], "cold"):
             warm = records[case, "warm"]
             peers = [figure for figure in warm.figures if figure.engine in PEERS]
             better = min(peers, key=lambda figure: figure.median)

@@ -6,6 +6,7 @@ they took; nothing is caught, so a case that fails fails the run.
 
 from __future__ import annotations
 
+import compileall
 import datetime
 import math
 import os
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import saccade
 from benchmarks.cases import Case
 from benchmarks.new_sizes import costs_of
 from benchmarks.record import Figure, Record
@@ -42,6 +44,7 @@ class Method:
         rounds, seconds: Turns of each engine, and their least length.
         device: Where, as `saccade.compile` spells it.
         bundles: A folder of bundles MODEL_PRECISION.saccade, which Saccade runs where there is one.
+        kernels: A folder that holds a package of compiled kernels, `saccade_kernels`.
         commit: What is measured, where there is no repository that would say it.
     """
 
@@ -51,6 +54,7 @@ class Method:
     seconds: float
     device: str = "cpu"
     bundles: Path | None = None
+    kernels: Path | None = None
     commit: str = ""
 
     def setup(self, case: Case, path: Path) -> BenchSetup:
@@ -145,13 +149,17 @@ def _latency_record(
 def startup(case: Case, path: Path, method: Method) -> list[Record]:
     """Seconds to the first answer in a fresh process, with an empty and a filled cache.
 
+    With a package of compiled kernels, those of an empty cache beside it are a record of their own.
     Measured from the call that loads the model, whatever it imports late included; what importing
     the engine's package takes beyond NumPy is a record of its own. The file is in the system's page
-    cache for all. Peers keep no cache, so that cold and warm are two looks at the same.
+    cache for all, and Python's code compiled, as installing a package leaves it. Peers keep no
+    cache, so that cold and warm are two looks at the same.
     """
     load = os.getloadavg()[0]
     setup = method.setup(case, path)
-    answers: dict[str, dict[str, list[list[float]]]] = {"cold": {}, "warm": {}, "import": {}}
+    compileall.compile_dir(Path(saccade.__file__).parent, quiet=1)
+    states = ("cold", "warm", "import", *(["kernels"] if method.kernels else []))
+    answers: dict[str, dict[str, list[list[float]]]] = {state: {} for state in states}
     versions: dict[str, str] = {}
     for _ in range(method.rounds):
         for engine in setup.engines:
@@ -159,6 +167,10 @@ def startup(case: Case, path: Path, method: Method) -> list[Record]:
                 for state in ("cold", "warm"):
                     opened, _peak = _fresh(setup, engine, cache)
                     answers[state].setdefault(engine, []).append([opened.first_answer_s])
+            if method.kernels and engine == "saccade":
+                with tempfile.TemporaryDirectory() as cache:
+                    opened, _peak = _fresh(setup, engine, cache, method.kernels)
+                answers["kernels"].setdefault(engine, []).append([opened.first_answer_s])
             answers["import"].setdefault(engine, []).append([_import_seconds(engine)])
             versions[engine] = opened.version
     return [
@@ -268,9 +280,17 @@ MEASURES: Mapping[str, Callable[[Case, Path, Method], list[Record]]] = {
 }
 
 
-def _fresh(setup: BenchSetup, engine: str, cache: str) -> tuple[Opened, int]:
-    """What an engine says in a new process on this cache folder, and its largest resident set."""
+def _fresh(
+    setup: BenchSetup, engine: str, cache: str, kernels: Path | None = None
+) -> tuple[Opened, int]:
+    """What an engine says in a new process on this cache folder, and its largest resident set.
+
+    With `kernels`, a folder that holds `saccade_kernels` is on Python's path.
+    """
     environment = {**os.environ, "SACCADE_CACHE_DIR": cache}
+    if kernels:
+        paths = (str(kernels.resolve()), os.environ.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with EngineProcess(replace(setup.spec, engine=engine), environment) as process:
         opened = process.open(setup.inputs, cores_for(setup.spec.threads))
         process.wait_idle()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import peaks
-from benchmarks.cases import CASES, DETECTORS, GPU_CASES, Case, cases_of, select
+from benchmarks.cases import CASES, GPU_CASES, STARTS, Case, cases_of, select
 from benchmarks.gpu import SUITE, measure_gpu
 from benchmarks.measure import MEASURES, Method
 from benchmarks.models import prepare
@@ -37,20 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=options.seconds,
         device=options.device,
         bundles=options.bundles,
+        kernels=options.kernels,
         commit=options.commit,
     )
     on_gpu = options.device != "cpu"
     try:
-        cases = select(options.cases, GPU_CASES if on_gpu else (*CASES, *DETECTORS))
+        # The same cases may be of several suites.
+        known = GPU_CASES if on_gpu else tuple(dict.fromkeys((*CASES, *STARTS)))
+        cases = select(options.cases, known)
+        suites = [SUITE] if on_gpu else options.suites.split(",")
+        chosen = {suite: cases_of(suite) if cases == known else cases for suite in suites}
+        models = [case.model for some in chosen.values() for case in some]
         with tempfile.TemporaryDirectory() as scratch:
-            folder = options.filled or Path(scratch)
-            whole = cases == (*CASES, *DETECTORS)
-            paths = prepare(options.models, [case.model for case in cases], folder)
+            paths = prepare(options.models, models, options.filled or Path(scratch))
             if on_gpu:
                 return _run_gpu(cases, paths, method, options.results, options.abreast)
-            for suite in options.suites.split(","):
-                chosen = cases_of(suite) if whole else cases
-                _run(suite, chosen, paths, method, options.results)
+            for suite, some in chosen.items():
+                _run(suite, some, paths, method, options.results)
     except (SaccadeError, OSError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--results", type=Path, default=RESULTS, help="folder of the records")
     add("--device", choices=("cpu", SUITE), default="cpu", help="what to measure on")
     add("--bundles", type=Path, help="folder of MODEL_PRECISION.saccade that Saccade runs")
+    add("--kernels", type=Path, help="folder of a package saccade_kernels, for first answers")
     add("--commit", default="", help="what is measured, where git cannot tell")
     add("--abreast", type=int, default=6, help="cases that compile at the same time for a GPU")
     return parser
