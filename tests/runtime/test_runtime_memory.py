@@ -82,9 +82,8 @@ sys.path.insert(0, {folder!r})
 from test_runtime_memory import gc, held, use
 for seed in range(24):
     use(seed, "profile" if seed % 3 == 2 else "run", cache={cache})
-    if seed in (7, 23):
-        gc.collect()
-        print(*held())
+    gc.collect()
+    print(*held())
 """
 
 
@@ -100,8 +99,11 @@ def readings(script, folder):
 
 @pytest.mark.parametrize("cache", [False, True])
 def test_models_one_after_the_other_need_no_more_room(cache, tmp_path):
-    early, late = readings(MANY.format(folder=HERE, cache=cache), tmp_path)
-    assert late[0] - early[0] < 24, "megabytes; each had 4 of weights"
+    after = readings(MANY.format(folder=HERE, cache=cache), tmp_path)
+    early, late = after[7], after[23]
+    # One reading may miss what the allocator keeps: 205 MB between readings of 229 were seen.
+    most = [max(megabytes for megabytes, *_ in part) for part in (after[:8], after[16:])]
+    assert most[1] - most[0] < 24, "megabytes; each had 4 of weights"
     assert late[1] - early[1] < 12, "each had code of its own"
     assert late[2:4] == early[2:4], "threads and descriptors"
     assert late[4] == 0, "children"
