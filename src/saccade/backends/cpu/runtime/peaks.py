@@ -30,7 +30,10 @@ __all__ = ["Peaks"]
 
 CHAINS = 12  # more than latency times throughput of any present core
 _KINDS = ("fma", "read", "copy", "nothing")
-_ROUNDS = 40_000  # of `CHAINS` multiply-adds: 130 µs where a cycle at 3.7 GHz does one
+# Rounds of `CHAINS` multiply-adds: 1.3 ms where a cycle at 3.7 GHz does one. Threads begin tens of
+# microseconds apart, and a core takes longer than that to clock up (72 to 98 GFLOP/s were told of
+# a Zen 3 core that does 103, by looks of a tenth of this).
+_ROUNDS = 400_000
 _PAGE = 4096  # bytes
 _FLOAT, _COUNT, _VOID = ir.FloatType(), ir.IntType(64), ir.VoidType()
 
