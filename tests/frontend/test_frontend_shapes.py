@@ -88,6 +88,26 @@ CHAINS: dict[str, tuple[str, list[str]]] = {
         SIZES + "t = Concat<axis=0>(un, uc, uh, uw) k = Reshape(t, k22) r = Transpose(k) f = Reshape(r, all) p = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(p, f)",
         ["N", "H", "6", "W"],
     ),
+    "split into computed parts": (
+        SIZES + "l = Sub(uh, k1) v = Concat<axis=0>(k1, l) a, b = Split<axis=2>(x, v) y = Concat<axis=2>(b, a)",
+        ["N", "6", "H", "W"],
+    ),
+    "filled up to windows": (
+        SIZES + "m = Mod(uh, k5) f = Sub(k5, m) e = Mod(f, k5) zz = Concat<axis=0>(zero, zero, zero, zero, zero, zero, e, zero) "
+        "p = Pad(x, zz) g = Shape(p) ph = Slice(g, k2, k3) q = Div(ph, k5) v = Concat<axis=0>(un, uc, q, k5, uw) "
+        "r = Reshape(p, v) t = Transpose<perm=[0,1,3,2,4]>(r) i = Transpose<perm=[0,1,3,2,4]>(t) u = Concat<axis=0>(un, uc, all, uw) o = Reshape(i, u) "
+        "j = Slice(o, zero, uh, two1) y = Relu(j)",
+        ["N", "6", "H", "W"],
+    ),
+    "rolled": (
+        SIZES + "l = Neg(k2) a = Slice(x, l, big, two1) b = Slice(x, zero, l, two1) c1 = Concat<axis=2>(a, b) "
+        "d1 = Slice(c1, k2, big, two1) e1 = Slice(c1, zero, k2, two1) y = Concat<axis=2>(d1, e1)",
+        ["N", "6", "H", "W"],
+    ),
+    "rolled by a computed position": (
+        SIZES + "l = Sub(uh, k2) a = Slice(x, l, uh, two1) b = Slice(x, zero, l, two1) y = Concat<axis=2>(a, b)",
+        ["N", "6", "H", "W"],
+    ),
     "split of a shape": (
         SIZES + "a, b = Split<axis=0>(s, k22) t = Concat<axis=0>(a, all) y = Reshape(x, t)",
         ["N", "6", "(H*W)"],
@@ -237,6 +257,9 @@ NUMBERS = {
     "a range that may be empty": SIZES + "r = Range(w, h, i1) y = Cast<to=1>(r)",
     "a range of floats": SIZES
     + "z = Cast<to=1>(w) v = Mul(z, half) o = Neg(three) t = Cast<to=1>(two) y = Range(o, v, t)",
+    "a range of middles": SIZES + "z = Cast<to=1>(h) o = Cast<to=1>(i1) y = Range(half, z, o)",
+    "a range of middles from below": SIZES
+    + "z = Cast<to=1>(h) f = Neg(half) t = Cast<to=1>(two) y = Range(f, z, t)",
     "no more than a number": SIZES + "q = Clip(h, , i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
     "no less than a number": SIZES + "q = Clip(h, i3) r = Range(i0, q, i1) y = Cast<to=1>(r)",
     "turned around": SIZES
@@ -276,12 +299,49 @@ def test_sizes_are_numbers_that_a_run_computes_with(name: str) -> None:
             SIZES + "z = Cast<to=1>(w) e = Neg(half) y = Range(half, z, half)",
             "a range of fractions",
         ),
+        (
+            SIZES + "z = Cast<to=1>(w) e = Div(z, three) o = Cast<to=1>(i1) y = Range(half, e, o)",
+            "a range of fractions",
+        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:
     model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
     with pytest.raises(UnsupportedModelError, match=reason):
         frontend.load(model)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "d = Slice(x, k3, big, two1) y = Slice(x, zero, k3, two1)",
+        "d = Slice(x, k3, big, a3) e = ReduceSum(d) c = Slice(x, zero, k3, two1) y = Add(c, e)",
+    ],
+)
+def test_an_end_is_clamped_where_nothing_reaches_so_far(body: str) -> None:
+    """What does is dead, or along another axis."""
+    more = {"two1": _i(2), "big": _i(2**62)}
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | more)
+    compiled = saccade.compile(model.SerializeToString(), threads=1, cache=False)
+    for rows in (5, 3, 2):
+        x = np.random.default_rng(0).normal(size=(1, 6, rows, 4)).astype(np.float32)
+        want = run_onnxruntime(model, {"x": x})["y"]
+        np.testing.assert_allclose(compiled(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_an_end_is_inside_where_a_start_is() -> None:
+    body = (
+        "a = Slice(x, k3, big, two1) b = Slice(x, zero, k3, two1) c = Concat<axis=2>(a, b) "
+        "y = Add(c, x)"
+    )
+    more = {"two1": _i(2), "big": _i(2**62)}
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | more)
+    compiled = saccade.compile(model.SerializeToString(), threads=1, cache=False)
+    for rows in (5, 3):
+        x = np.random.default_rng(0).normal(size=(1, 6, rows, 4)).astype(np.float32)
+        np.testing.assert_array_equal(compiled(x), run_onnxruntime(model, {"x": x})["y"])
+    with pytest.raises(PlanError, match="too small"):
+        compiled(np.ones((1, 6, 2, 4), np.float32))
 
 
 def test_windows_of_seven_are_among_the_sizes_that_are_tried() -> None:

@@ -95,6 +95,14 @@ N, H, W = map(d.symbol, "NHW")
         (d.minimum(d.floordiv(N, 2), -1), -1),
         (d.truncdiv(d.add(N, 3), 2), d.floordiv(d.add(N, 3), 2)),
         (d.mul(d.add(d.mul(2, N), 2), H), d.mul(d.mul(d.add(N, 1), H), 2)),
+        (d.floordiv(d.add(d.floordiv(H, 4), 6), 7), d.floordiv(d.add(H, 24), 28)),
+        (d.floordiv(d.floordiv(d.sub(H, 9), 4), 7), d.floordiv(d.sub(H, 9), 28)),
+        (d.neg(d.floordiv(d.neg(H), 7)), d.ceildiv(H, 7)),
+        (d.mod(d.mod(H, 28), 7), d.mod(H, 7)),
+        (d.add(H, d.mod(d.neg(d.mod(H, 7)), 7)), d.mul(7, d.ceildiv(H, 7))),
+        (d.sub(H, d.mod(H, 7)), d.mul(7, d.floordiv(H, 7))),
+        (d.minimum(H, d.mul(7, d.ceildiv(H, 7))), H),
+        (d.maximum(d.mod(H, 7), 0), d.mod(H, 7)),
         (d.total([]), 0),
         (d.product([]), 1),
     ],
@@ -108,6 +116,26 @@ def test_not_simplified_where_it_would_be_wrong():
     assert d.mul(d.floordiv(H, 2), 2) != H
     assert d.truncdiv(d.sub(N, 3), 2) != d.floordiv(d.sub(N, 3), 2)
     assert d.maximum(d.sub(N, 3), 0) != d.sub(N, 3)
+    assert d.mod(d.mod(H, 9), 7) != d.mod(H, 7)
+    assert d.mod(d.mod(H, 7), 28) != d.mod(H, 28)
+    assert d.floordiv(d.mul(2, d.floordiv(H, 4)), 7) != d.floordiv(d.mul(2, H), 28)
+    assert d.mod(H, -7) != d.mod(H, 7)
+    assert d.floordiv(d.floordiv(H, -4), 7) != d.floordiv(H, -28)
+
+
+@given(TREES, SIZES)
+@example(("sub", ("mul", ("ceildiv", "H", 7), 7), "H"), dict.fromkeys(SYMBOLS, 3))
+def test_what_is_said_never_to_be_negative_is_not(tree, sizes):
+    dim, value = both(tree, sizes)
+    if value is not None and d.is_non_negative(dim):
+        assert value >= 0
+
+
+def test_known_signs():
+    missing = d.sub(d.mul(7, d.ceildiv(H, 7)), H)  # from a multiple of 7: 0 to 6
+    assert d.is_non_negative(missing) and d.is_non_negative(d.sub(6, missing))
+    assert not d.is_non_negative(d.sub(5, missing)) and not d.is_non_negative(d.sub(missing, 1))
+    assert not d.is_non_negative(d.sub(H, N))
 
 
 def test_readable():

@@ -10,12 +10,13 @@ Symbols are never negative. Simplification takes it that no divisor is 0 (`N // 
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from fractions import Fraction
 from math import gcd
+from typing import TypeGuard
+
+from saccade.ir.dim_terms import Affine, Dim, Symbol, Term
 
 __all__ = [
     "Affine",
@@ -26,6 +27,7 @@ __all__ = [
     "ceildiv",
     "evaluate",
     "floordiv",
+    "is_non_negative",
     "is_static",
     "maximum",
     "minimum",
@@ -40,59 +42,6 @@ __all__ = [
     "total",
     "truncdiv",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A named, non-negative unknown, such as the batch `N`."""
-
-    name: str
-
-    def __str__(self) -> str:
-        """The name; quoted where it would read as something else (a model may name a dim `a+b`)."""
-        # `min` and `max` are words of the text form, which `dim_parser` reads back.
-        plain = re.fullmatch(r"[^\W\d][\w.]*", self.name) and self.name not in ("min", "max")
-        return self.name if plain else json.dumps(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A non-affine term: one of `mul floordiv truncdiv mod min max` over two dims."""
-
-    op: str
-    left: Dim
-    right: Dim
-
-    def __str__(self) -> str:
-        sign = {"mul": "*", "floordiv": "//", "truncdiv": "/", "mod": "%"}.get(self.op)
-        if sign is None:
-            return f"{self.op}({self.left}, {self.right})"
-        return f"({_operand(self.left)}{sign}{_operand(self.right)})"
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """`constant + Σ coefficient · atom`: one atom at least, sorted by text, no coefficient 0."""
-
-    constant: int
-    terms: tuple[tuple[Symbol | Term, int], ...]
-
-    def __str__(self) -> str:
-        parts = [str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms]
-        if self.constant:
-            parts.append(str(self.constant))
-        return parts[0] if len(parts) == 1 else "(" + "+".join(parts).replace("+-", "-") + ")"
-
-
-Dim = int | Affine
-
-
-def _operand(dim: Dim) -> str:
-    """Text that stays one operand beside `*`, `/` and `%`."""
-    # Sums have parentheses already; `2*N` has none, and `a//2*N` would read as another dim.
-    scaled = isinstance(dim, Affine) and not dim.constant and dim.terms[0][1] != 1
-    bare = scaled and isinstance(dim, Affine) and len(dim.terms) == 1
-    return f"({dim})" if bare or (isinstance(dim, int) and dim < 0) else str(dim)
 
 
 def symbol(name: str) -> Dim:
@@ -128,6 +77,10 @@ def add(left: Dim, right: Dim) -> Dim:
     for atom, coefficient in t1:
         terms[atom] = terms.get(atom, 0) + coefficient
     return _make(c0 + c1, terms)
+
+
+def _is_positive(dim: Dim | None) -> TypeGuard[int]:
+    return isinstance(dim, int) and dim > 0
 
 
 def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
@@ -216,14 +169,21 @@ def floordiv(left: Dim, right: Dim) -> Dim:
     if exact is not None:
         return exact
     # Towards one form: whole multiples come out, and constants inside are below the divisor.
-    if isinstance(right, int) and right > 0 and isinstance(left, Affine):
+    if _is_positive(right) and isinstance(left, Affine):
+        if left.terms[0][1] < 0:  # floor(-A / r) = -floor((A + r - 1) / r)
+            return neg(floordiv(sub(right - 1, left), right))
         whole = {a: c // right for a, c in left.terms if c % right == 0}
         if whole:  # floor((r·A + B) / r) = A + floor(B / r)
             rest = _make(left.constant, {a: c for a, c in left.terms if c % right})
             return add(_make(0, whole), floordiv(rest, right))
         shift, constant = divmod(left.constant, right)
         if shift:
-            return add(_atom("floordiv", Affine(constant, left.terms), right), shift)
+            return add(floordiv(Affine(constant, left.terms), right), shift)
+        (inner, coefficient), *more = left.terms
+        if isinstance(inner, Term) and inner.op == "floordiv" and coefficient == 1 and not more:
+            within = inner.right
+            if _is_positive(within):  # (A // q + B) // r = (A + B·q) // (q·r)
+                return floordiv(add(inner.left, left.constant * within), within * right)
     return _atom("floordiv", left, right)
 
 
@@ -246,20 +206,43 @@ def truncdiv(left: Dim, right: Dim) -> Dim:
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient
     # There both roundings agree, and `floordiv` simplifies further.
-    if _known_non_negative(left) and isinstance(right, int) and right > 0:
+    if is_non_negative(left) and isinstance(right, int) and right > 0:
         return floordiv(left, right)
     return _atom("truncdiv", left, right)
 
 
-def _known_non_negative(dim: Dim) -> bool:
+def is_non_negative(dim: Dim) -> bool:
+    """Whether the dim is known to be zero or more for all sizes."""
     constant, terms = _row(dim)
-    return constant >= 0 and all(c > 0 and _atom_non_negative(a) for a, c in terms)
+    if constant >= 0 and all(c > 0 and _atom_non_negative(a) for a, c in terms):
+        return True
+    # Integers above -1. That `A // q` is no less than `(A - q + 1) / q` tells which sums are:
+    # 7 * ((H + 24) // 28) - H // 4, what is missing from a multiple of 7.
+    parts = dict[Symbol | Term | None, Fraction]()
+    _between(dim, Fraction(1), parts)
+    least = parts.pop(None)
+    return least > -1 and all(
+        c >= 0 and (not c or a is None or _atom_non_negative(a)) for a, c in parts.items()
+    )
+
+
+def _between(dim: Dim, factor: Fraction, parts: dict[Symbol | Term | None, Fraction]) -> None:
+    """Add what `factor` times a dim is at least: atoms without roundings, under None a number."""
+    constant, terms = _row(dim)
+    parts[None] = parts.get(None, Fraction(0)) + factor * constant
+    for atom, coefficient in terms:
+        times = factor * coefficient
+        if isinstance(atom, Term) and atom.op == "floordiv" and _is_positive(atom.right):
+            _between(atom.left, times / atom.right, parts)
+            parts[None] -= max(times, Fraction(0)) * Fraction(atom.right - 1, atom.right)
+        else:
+            parts[atom] = parts.get(atom, Fraction(0)) + times
 
 
 def _atom_non_negative(atom: Symbol | Term) -> bool:
     if isinstance(atom, Symbol):
         return True
-    left, right = _known_non_negative(atom.left), _known_non_negative(atom.right)
+    left, right = is_non_negative(atom.left), is_non_negative(atom.right)
     if atom.op == "mod":
         # The remainder has the divisor's sign, whatever the left side is.
         return right
@@ -272,10 +255,9 @@ def mod(left: Dim, right: Dim) -> Dim:
         return left % right
     if _exact_quotient(left, right) is not None:
         return 0
-    # Multiples of the divisor leave no remainder.
-    if isinstance(right, int) and right and isinstance(left, Affine):
-        rest = _make(left.constant % right, {a: c for a, c in left.terms if c % right})
-        return rest % right if isinstance(rest, int) else _atom("mod", rest, right)
+    # As a quotient, so that what fills up to a multiple adds up to one, and multiples go.
+    if _is_positive(right):
+        return sub(left, mul(floordiv(left, right), right))
     return _atom("mod", left, right)
 
 
@@ -294,9 +276,9 @@ def _extremum(op: str, left: Dim, right: Dim) -> Dim:
     gap = sub(left, right)
     if isinstance(gap, int):
         return left if (gap <= 0) == (op == "min") else right
-    if _known_non_negative(gap):
+    if is_non_negative(gap):
         return right if op == "min" else left
-    if _known_non_negative(neg(gap)):
+    if is_non_negative(neg(gap)):
         return left if op == "min" else right
     # Either order is the same extremum, and has to compare equal.
     first, second = sorted((left, right), key=str)

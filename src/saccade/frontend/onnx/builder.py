@@ -69,6 +69,7 @@ class Builder:
         sizes: What holds those that were computed, int64 [1].
         computed: Symbols whose sizes follow from those of the inputs.
         own: By symbol, the size that the file fixes and others may come for (`specialise`).
+        inside: By the size of an axis, how far it reaches whatever the sizes: plans refuse less.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -90,6 +91,7 @@ class Builder:
         self.sizes: dict[Dim, Value] = {}
         self.computed: list[ComputedSize] = []
         self.own: dict[str, int] = {}
+        self.inside: dict[Dim, int] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self._casts: dict[Value, Value] = {}

@@ -138,7 +138,9 @@ def is_static(element: Element) -> TypeGuard[float]:
 def at_least(value: Dim, bound: int) -> bool:
     """Whether `value >= bound` holds for all sizes, as far as can be told."""
     low = _lower_bound(value)
-    return low is not None and low >= bound
+    if low is not None and low >= bound:
+        return True
+    return dim.is_non_negative(dim.sub(value, bound))
 
 
 def non_negative(value: Dim) -> bool:

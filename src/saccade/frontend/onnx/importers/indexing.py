@@ -90,14 +90,21 @@ def _bounds(call: OnnxNode, rank: int) -> list[tuple[int, Dim, Dim, int]]:
 def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
     """Start, count and step after clamping as ONNX does.
 
-    A known start inside a symbolic axis is taken to be inside for all sizes; the plan refuses a
-    negative extent.
+    A known start inside a symbolic axis is taken to be inside for all sizes, and so are ends up to
+    there, as of an axis that is rolled; the plan refuses a negative extent.
     """
     # The end is exclusive: backwards, the one before the first element is -1.
     low, top = (0, size) if step > 0 else (-1, sub(size, 1))
     first = _position(size, start)
     first = _clamped(first, low, top) if _decided(first, top) else first
-    last = _clamped(_position(size, end), low, top)
+    behind = sub(start, size)  # as files compute it that mean the same as by a negative number
+    start = behind if isinstance(behind, int) and -_FAR < behind < 0 else start
+    inside = call.build.inside
+    if isinstance(start, int) and not isinstance(size, int) and 0 < abs(start) < _FAR and step > 0:
+        inside[size] = max(inside.get(size, 0), abs(start))
+    last = _position(size, end)
+    if not isinstance(last, int) or not 0 < last <= inside.get(size, 0) or step < 0:
+        last = _clamped(last, low, top)
     span = sub(last, first) if step > 0 else sub(first, last)
     count = ceildiv(span, abs(step))
     if isinstance(count, int):

@@ -20,7 +20,7 @@ from saccade.frontend.onnx.open_axes import close, concatenated, is_open, reopen
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.specialise import refuse_reshape, refuse_sizes
 from saccade.ir import Dim, Value
-from saccade.ir.dim import add, floordiv, product
+from saccade.ir.dim import add, floordiv, product, total
 from saccade.ir.pixel_maps import depth_to_space, space_to_depth
 from saccade.ir.reshape_maps import divisible, infer_reshape, quotient
 from saccade.opdefs import Concat, Pad
@@ -186,33 +186,36 @@ def import_split(call: OnnxNode) -> Sequence[Operand]:
     x = call.value(0)
     axis = call.axis(call.integer("axis", 0), x.rank)
     parts = []
-    start = 0
+    start: Dim = 0
     for size in _split_sizes(call, x.shape[axis]):
         parts.append(move(call, x, slice_map(x.shape, {axis: (start, size, 1)})))
-        start += size
+        start = add(start, size)
     return parts
 
 
-def _split_sizes(call: OnnxNode, size: Dim) -> list[int]:
-    given = call.integers_of(1, "the sizes of a split") if call.has(1) else call.integers("split")
+def _split_sizes(call: OnnxNode, size: Dim) -> list[Dim]:
+    given: Sequence[Dim] | None = call.integers("split")
+    if call.has(1):
+        given = told(call, 1, "the sizes of a split")
     count = len(call.node.outputs)
     if given is not None:
-        if len(given) != count or min(given) < 0 or (isinstance(size, int) and sum(given) != size):
-            raise call.broken(f"splits {size} into {list(given)} for {count} outputs")
-        refuse_sizes(
-            f"Split {call.name!r} into {list(given)}", [size], [sum(given)], call.build.own
-        )
+        whole, text = total(given), f"[{', '.join(map(str, given))}]"
+        known = isinstance(size, int) and isinstance(whole, int)
+        negative = any(isinstance(part, int) and part < 0 for part in given)
+        if len(given) != count or negative or (known and whole != size):
+            raise call.broken(f"splits {size} into {text} for {count} outputs")
+        refuse_sizes(f"Split {call.name!r} into {text}", [size], [whole], call.build.own)
         return list(given)
     if not isinstance(size, int):
         raise Refusal("splits an axis of symbolic size evenly")
     if call.integer("num_outputs", count) != count:
         raise call.broken(f"num_outputs for {count} outputs")
     each = -(-size // count)
-    sizes = [each] * (count - 1) + [size - each * (count - 1)]
+    last = size - each * (count - 1)
     # Only from version 18 on may the last part be smaller.
-    if sizes[-1] < 0 or (call.opset < 18 and sizes[-1] != each):
+    if last < 0 or (call.opset < 18 and last != each):
         raise call.broken(f"splits {size} into {count} parts")
-    return sizes
+    return [*[each] * (count - 1), last]
 
 
 def import_depth_to_space(call: OnnxNode) -> Sequence[Operand]:

@@ -128,6 +128,11 @@ def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Val
     """A range between sizes: running sums of ones, times the step."""
     dtype = bounds[0].dtype
     first, last = (content.elements()[0] for content in bounds[:2])
+    # Middles of pixels: from a fraction up by whole steps it is as far to a size as from below it.
+    rest = 0.0
+    if isinstance(first, float) and isinstance(last, Affine) and step > 0:
+        rest = first - math.floor(first)
+        first = math.floor(first)
     stride, start = whole(step), whole(first)
     # From a whole number by whole steps up, a fraction ends where the next whole number does.
     end = whole(rounded_up(last)) if step > 0 else whole(last)
@@ -143,7 +148,10 @@ def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Val
     # In integers, all of which float32 does not have.
     scaled = apply("add", apply("mul", arg(0), const(stride)), arg(1))
     offset = call.build.sized(start, call.name)
-    return cast_to(call, call.emit(Pointwise(scaled, DType.I64), places, offset), dtype)
+    numbers = cast_to(call, call.emit(Pointwise(scaled, DType.I64), places, offset), dtype)
+    return (
+        call.emit(Pointwise(apply("add", arg(0), const(rest)), dtype), numbers) if rest else numbers
+    )
 
 
 def _counted_range(call: OnnxNode) -> Value | None:
