@@ -41,13 +41,14 @@ def render(folder: Path) -> str:
             raise RecordError(f"{folder}: no latency.json")
         for title, table in tables.items():
             parts += [f"## {title}"] if found else []
-            parts += [_of_machine(results, table) for results in found]
+            parts += filter(None, (_of_machine(results, table) for results in found))
     return "\n\n".join(parts)
 
 
 def _of_machine(results: ResultFile, table: Callable[[ResultFile], Iterator[str]]) -> str:
-    told = circumstances(results, results.records)
-    return "\n".join((f"### {machine_name(results.machine)}", "", told, "", *table(results)))
+    told, lines = circumstances(results, results.records), list(table(results))
+    head = (f"### {machine_name(results.machine)}", "", told, "")
+    return "\n".join((*head, *lines)) if lines else ""
 
 
 def _latency(results: ResultFile) -> Iterator[str]:
@@ -64,9 +65,9 @@ def _latency(results: ResultFile) -> Iterator[str]:
         values = f"{over_the_better(record):.2f}x | {rate:.0f} | {share:.0%}"
         yield f"| {case.model} | {_shape(case)} | {times} | {values} |"
     for case, record in rows:
-        if "ncnn" in case.engines:
-            ours, theirs = _median(record, "saccade"), _median(record, "ncnn")
-            version = next(f.version for f in record.figures if f.engine == "ncnn")
+        ncnn = record.figure("ncnn")
+        if ncnn is not None:
+            ours, theirs, version = _median(record, "saccade"), ncnn.median, ncnn.version
             yield (
                 f"\nncnn {version}, which has Winograd too, took {number(theirs)} ms "
                 f"for {case.name} in the same rounds: {theirs / ours:.2f}x."
@@ -74,12 +75,13 @@ def _latency(results: ResultFile) -> Iterator[str]:
 
 
 def _bf16(results: ResultFile) -> Iterator[str]:
+    rows = [row for row in rows_of(results, "latency") if row[0].precision == "bf16"]
+    if not rows:
+        return
     yield "Beside OpenVINO's bf16 and our own fp32, each row from the same rounds.\n"
     head = ["Saccade bf16, ms", "OpenVINO bf16, ms", "over OpenVINO", "Saccade fp32, ms"]
     yield from _head(["model", "input", *head, "over our fp32", "of the floor"])
-    for case, record in rows_of(results, "latency"):
-        if case.precision != "bf16":
-            continue
+    for case, record in rows:
         ours, peer = _median(record, "saccade"), _median(record, "openvino")
         single = _median(record, "saccade:fp32")
         share = _work(record, "floor_us") / ours / 1e3
@@ -162,7 +164,8 @@ def _concurrency(results: ResultFile) -> Iterator[str]:
 def rows_of(results: ResultFile, measure: str) -> Iterator[tuple[Case, Record]]:
     """Every case of the suite with its record of this measure.
 
-    Of first answers and memory those that were measured: records may be older than cases.
+    Of first answers and memory those that were measured: records may be older than cases. A machine
+    that does not multiply bfloat16 has no records of it.
 
     Raises:
         RecordError: One is missing, or was taken at another shape.
@@ -170,7 +173,8 @@ def rows_of(results: ResultFile, measure: str) -> Iterator[tuple[Case, Record]]:
     records = by_key(results)
     for case in cases_of(results.suite):
         record = records.get((case.name, measure))
-        if record is None and results.suite in {"startup", "memory"}:
+        unable = case.precision == "bf16" and "avx512_bf16" not in results.machine.get("flags", ())
+        if record is None and (unable or results.suite in {"startup", "memory"}):
             continue
         if record is None or record.shape != case.shape:
             raise RecordError(f"{results.suite}: no {measure} record of {case.name}")

@@ -157,6 +157,26 @@ def test_machines_stand_beside_each_other_and_never_in_one_table(folder, complet
     assert bf16.count("### ") == 2
 
 
+def test_a_machine_that_multiplies_no_bfloat16_has_no_table_of_it(folder, complete):
+    plain = other(complete)
+    few = [record for record in plain.records if record.precision == "fp32"]
+    flags = [flag for flag in plain.machine.get("flags", ()) if flag != "avx512_bf16"]
+    machine = {**plain.machine, "flags": flags}
+    save(
+        folder / "another" / "latency.json",
+        dataclasses.replace(plain, machine=machine, records=tuple(few)),
+    )
+    section, _, bf16 = render(folder).partition("## Latency in bfloat16")
+    assert "### Another" in section and "### Another" not in bf16 and "### Testor" in bf16
+    able = {**machine, "flags": [*flags, "avx512_bf16"]}
+    save(
+        folder / "another" / "latency.json",
+        dataclasses.replace(plain, machine=able, records=tuple(few)),
+    )
+    with pytest.raises(RecordError, match="no latency record of resnet50 bf16"):
+        render(folder)
+
+
 def test_a_machine_has_one_file_of_a_suite(folder, complete):
     save(folder / "again" / "latency.json", complete)
     with pytest.raises(RecordError, match=r"again/latency\.json and .* are records of one machine"):
