@@ -24,7 +24,7 @@ def _one(value: int) -> np.ndarray:
 
 WEIGHTS = {
     "i0": _one(0), "i1": _one(1), "i2": _one(2), "i3": _one(3), "ax": _i(0), "two": _one(2),
-    "all": _i(-1), "four": _i(4), "half": np.float32(0.5), "three": np.float32(3),
+    "all": _i(-1), "four": _i(4), "half": np.float32(0.5), "inf": np.float32(np.inf), "nan": np.float32(np.nan), "three": np.float32(3),
     "square": _i(2, 2), "ends": _i(1), "seven": _one(7), "a3": _i(3), "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
 }  # fmt: skip
 
@@ -303,6 +303,8 @@ def test_sizes_are_numbers_that_a_run_computes_with(name: str) -> None:
             SIZES + "z = Cast<to=1>(w) e = Div(z, three) o = Cast<to=1>(i1) y = Range(half, e, o)",
             "a range of fractions",
         ),
+        (SIZES + "z = Cast<to=1>(w) y = Range(inf, z, three)", "a range of fractions"),
+        (SIZES + "z = Cast<to=1>(w) y = Range(nan, z, three)", "a range of fractions"),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:

@@ -130,7 +130,8 @@ def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Val
     first, last = (content.elements()[0] for content in bounds[:2])
     # Middles of pixels: from a fraction up by whole steps it is as far to a size as from below it.
     rest = 0.0
-    if isinstance(first, float) and isinstance(last, Affine) and step > 0:
+    upwards = isinstance(last, Affine) and step > 0
+    if upwards and isinstance(first, float) and math.isfinite(first):
         rest = first - math.floor(first)
         first = math.floor(first)
     stride, start = whole(step), whole(first)
