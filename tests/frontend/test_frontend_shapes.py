@@ -137,7 +137,18 @@ def test_chain_becomes_dims_and_computes_the_same(name: str) -> None:
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["channel shuffle", "crop by one", "resize to another input"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "channel shuffle",
+        "crop by one",
+        "resize to another input",
+        "rolled",
+        "filled up to windows",
+        "rolled by a computed position",
+        "split into computed parts",
+    ],
+)
 def test_sizes_are_the_simplest_expressions(name: str) -> None:
     body, shape = CHAINS[name]
     assert [str(dim) for dim in frontend.load(_model(body)).outputs[0].shape] == shape
@@ -216,6 +227,13 @@ TAKEN = {
         "q = Div(h, four) v = Mul(w, four) t = Concat<axis=0>(n, q, v) y = Reshape(x, t)",
         [(4, 8, 3), (1, 12, 5)], (4, 9, 3),
     ),
+    "parts of known sizes": (
+        "a, b = Split<axis=2>(x, pair) y = Add(a, b)", [(2, 3, 8), (1, 5, 8)], (2, 3, 9)
+    ),
+    "parts of computed sizes": (
+        "t = Concat<axis=0>(h, four) a, b = Split<axis=2>(x, t) y = Concat<axis=2>(b, a)",
+        [(2, 3, 7), (1, 5, 9)], (2, 3, 8),
+    ),
     "what is left of two axes": ("y = Reshape(x, rest)", [(2, 4, 5), (1, 10, 3)], (2, 3, 7)),
     "among movements": (
         "m = Transpose<perm=[0, 2, 1]>(x) q = Div(w, four) t = Concat<axis=0>(n, q, four, h)"
@@ -232,7 +250,7 @@ def test_what_symbols_do_not_decide_is_checked_for_each_size(name: str) -> None:
     sizes = "s = Shape(x) n = Gather(s, zero) h = Gather(s, k1) w = Gather(s, k2) "
     weights = {key: WEIGHTS[key] for key in ("k1", "k2")}
     weights |= {"zero": _i(0), "four": _i(4), "eight": _i(8), "bit": np.ones((1, 1), np.float32)}
-    weights["rest"] = _i(0, 2, -1, 5)
+    weights["rest"], weights["pair"] = _i(0, 2, -1, 5), _i(4, 4)
     model = text_model(f"{sizes} {body}", "float[N, H, W] x", weights=weights)
     compiled = saccade.compile(model.SerializeToString(), threads=1, cache=False)
     for shape in fitting:
@@ -329,6 +347,16 @@ def test_an_end_is_clamped_where_nothing_reaches_so_far(body: str) -> None:
         x = np.random.default_rng(0).normal(size=(1, 6, rows, 4)).astype(np.float32)
         want = run_onnxruntime(model, {"x": x})["y"]
         np.testing.assert_allclose(compiled(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_parts_that_never_add_up_to_their_axis_are_an_error() -> None:
+    body = (
+        SIZES + "l = Sub(uh, k2) v = Concat<axis=0>(k1, l) a, b = Split<axis=2>(x, v) "
+        "y = Concat<axis=2>(b, a)"
+    )
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
+    with pytest.raises(ModelError, match=r"H on one side and \(H-1\) on the other"):
+        frontend.load(model)
 
 
 def test_an_end_is_inside_where_a_start_is() -> None:

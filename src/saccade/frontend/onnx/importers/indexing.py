@@ -97,16 +97,18 @@ def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[
     low, top = (0, size) if step > 0 else (-1, sub(size, 1))
     first = _position(size, start)
     first = _clamped(first, low, top) if _decided(first, top) else first
-    behind = sub(start, size)  # as files compute it that mean the same as by a negative number
+    behind = sub(start, size)  # by which files mean the same as by a negative number
     start = behind if isinstance(behind, int) and -_FAR < behind < 0 else start
-    inside = call.build.inside
-    if isinstance(start, int) and not isinstance(size, int) and 0 < abs(start) < _FAR and step > 0:
-        inside[size] = max(inside.get(size, 0), abs(start))
+    reach = call.build.inside.get(size, 0)
+    if isinstance(start, int) and not isinstance(size, int) and abs(start) < _FAR and step > 0:
+        reach = max(reach, abs(start))
     last = _position(size, end)
-    if not isinstance(last, int) or not 0 < last <= inside.get(size, 0) or step < 0:
-        last = _clamped(last, low, top)
+    inside = isinstance(last, int) and 0 < last <= reach and step > 0
+    last = last if inside else _clamped(last, low, top)
     span = sub(last, first) if step > 0 else sub(first, last)
     count = ceildiv(span, abs(step))
+    if count != 0 and reach:
+        call.build.inside[size] = reach
     if isinstance(count, int):
         count = max(count, 0)
         # A start beyond the axis must not get into the map where nothing is read.

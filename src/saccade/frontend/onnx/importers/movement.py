@@ -185,10 +185,13 @@ def import_split(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Split 1 to 18: one `Move` for each part."""
     x = call.value(0)
     axis = call.axis(call.integer("axis", 0), x.rank)
+    sizes = _split_sizes(call, x.shape[axis])
+    # An axis as long as its parts together, which plans check where symbols do not tell.
+    shape = (*x.shape[:axis], total(sizes), *x.shape[axis + 1 :])
     parts = []
     start: Dim = 0
-    for size in _split_sizes(call, x.shape[axis]):
-        parts.append(move(call, x, slice_map(x.shape, {axis: (start, size, 1)})))
+    for size in sizes:
+        parts.append(move(call, x, slice_map(shape, {axis: (start, size, 1)})))
         start = add(start, size)
     return parts
 
@@ -199,7 +202,7 @@ def _split_sizes(call: OnnxNode, size: Dim) -> list[Dim]:
         given = told(call, 1, "the sizes of a split")
     count = len(call.node.outputs)
     if given is not None:
-        whole, text = total(given), f"[{', '.join(map(str, given))}]"
+        whole, text = total(given), spell(given)
         known = isinstance(size, int) and isinstance(whole, int)
         negative = any(isinstance(part, int) and part < 0 for part in given)
         if len(given) != count or negative or (known and whole != size):

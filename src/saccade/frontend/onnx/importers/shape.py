@@ -128,7 +128,8 @@ def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Val
     """A range between sizes: running sums of ones, times the step."""
     dtype = bounds[0].dtype
     first, last = (content.elements()[0] for content in bounds[:2])
-    # Middles of pixels: from a fraction up by whole steps it is as far to a size as from below it.
+    # From a fraction by whole steps up to a size there are as many numbers as from what is whole of
+    # it: middles of pixels.
     rest = 0.0
     upwards = isinstance(last, Affine) and step > 0
     if upwards and isinstance(first, float) and math.isfinite(first):
@@ -150,9 +151,9 @@ def _sizes_apart(call: OnnxNode, bounds: Sequence[Symbolic], step: float) -> Val
     scaled = apply("add", apply("mul", arg(0), const(stride)), arg(1))
     offset = call.build.sized(start, call.name)
     numbers = cast_to(call, call.emit(Pointwise(scaled, DType.I64), places, offset), dtype)
-    return (
-        call.emit(Pointwise(apply("add", arg(0), const(rest)), dtype), numbers) if rest else numbers
-    )
+    if rest:
+        return call.emit(Pointwise(apply("add", arg(0), const(rest)), dtype), numbers)
+    return numbers
 
 
 def _counted_range(call: OnnxNode) -> Value | None:
