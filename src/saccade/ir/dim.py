@@ -79,7 +79,7 @@ def add(left: Dim, right: Dim) -> Dim:
     return _make(c0 + c1, terms)
 
 
-def _is_positive(dim: Dim | None) -> TypeGuard[int]:
+def _is_positive(dim: Dim) -> TypeGuard[int]:
     return isinstance(dim, int) and dim > 0
 
 
@@ -206,7 +206,7 @@ def truncdiv(left: Dim, right: Dim) -> Dim:
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient
     # There both roundings agree, and `floordiv` simplifies further.
-    if is_non_negative(left) and isinstance(right, int) and right > 0:
+    if is_non_negative(left) and _is_positive(right):
         return floordiv(left, right)
     return _atom("truncdiv", left, right)
 
@@ -218,25 +218,25 @@ def is_non_negative(dim: Dim) -> bool:
         return True
     # Integers above -1. That `A // q` is no less than `(A - q + 1) / q` tells which sums are:
     # 7 * ((H + 24) // 28) - H // 4, what is missing from a multiple of 7.
-    parts = dict[Symbol | Term | None, Fraction]()
-    _between(dim, Fraction(1), parts)
-    least = parts.pop(None)
+    parts = dict[Symbol | Term, Fraction]()
+    least = _least(dim, Fraction(1), parts)
     return least > -1 and all(
-        c >= 0 and (not c or a is None or _atom_non_negative(a)) for a, c in parts.items()
+        c >= 0 and (not c or _atom_non_negative(atom)) for atom, c in parts.items()
     )
 
 
-def _between(dim: Dim, factor: Fraction, parts: dict[Symbol | Term | None, Fraction]) -> None:
-    """Add what `factor` times a dim is at least: atoms without roundings, under None a number."""
+def _least(dim: Dim, factor: Fraction, parts: dict[Symbol | Term, Fraction]) -> Fraction:
+    """What `factor` times a dim is at least, beside atoms that are not rounded, in `parts`."""
     constant, terms = _row(dim)
-    parts[None] = parts.get(None, Fraction(0)) + factor * constant
+    least = factor * constant
     for atom, coefficient in terms:
         times = factor * coefficient
         if isinstance(atom, Term) and atom.op == "floordiv" and _is_positive(atom.right):
-            _between(atom.left, times / atom.right, parts)
-            parts[None] -= max(times, Fraction(0)) * Fraction(atom.right - 1, atom.right)
+            least += _least(atom.left, times / atom.right, parts)
+            least -= max(times, Fraction(0)) * Fraction(atom.right - 1, atom.right)
         else:
             parts[atom] = parts.get(atom, Fraction(0)) + times
+    return least
 
 
 def _atom_non_negative(atom: Symbol | Term) -> bool:
