@@ -94,13 +94,13 @@ _ALL = (
         _LINUX, "sapphirerapids", True, 48 << 10, 2 << 20, 260 << 20, 2,
         2.8e3, _TWO, 1.0, 31e3, 84e3, 28e3, 0.9,
     ),
-    # Two cores of an EPYC 7003: 103 GFLOP/s a core, 37 GB/s, 57 GB/s a core from the last-level
-    # cache; its predecessors are the nearest that there is to it.
+    # Two cores of an EPYC 7003, which older ones of the vendor are nearest to: 103 GFLOP/s a core,
+    # 37 GB/s, 57 GB/s a core from the last-level cache; 32 bytes a cycle from L2, not measured.
     Description(
         "zen3", "avx2", "AuthenticAMD",
         frozenset((25, model) for model in (*range(16), *range(32, 96))),
         _LINUX, "x86-64-v3", False, 32 << 10, 512 << 10, 32 << 20, 2,
-        3.3e3, _TWO, 1.0, 37e3, 105e3, 57e3, 0.9,
+        3.2e3, _TWO, 1.0, 37e3, 102e3, 57e3, 0.9,
     ),
     # A desktop of Intel's without AVX-512: not measured.
     Description(
