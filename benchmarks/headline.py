@@ -36,12 +36,16 @@ NAMES = {**TITLES, **report_gpu.PEERS}
 def render(folder: Path) -> str:
     """A small table for each machine as Markdown: networks, the first answer, operators.
 
+    Processors that were not measured at all of `MODELS` stand on the page of records alone.
+
     Raises:
         RecordError: A record breaks its schema, or lacks one of the rows.
     """
     on_cpu, on_gpu = operators.documents(folder), operators.documents(folder, operators.GPU_FILE)
     parts = []
     for results in load_all(folder, "latency"):
+        if not {(name, "latency") for name in MODELS} <= by_key(results).keys():
+            continue
         name = machine_name(results.machine)
         mine = [one for one in on_cpu if one.machine == results.machine]
         starts = [s for s in load_all(folder, "startup") if s.machine == results.machine]
