@@ -127,7 +127,12 @@ def test_a_refused_access_is_named():
 
 @pytest.mark.parametrize(
     ("kernel", "least"),
-    [("conv2d.hopper", 30), ("conv2d.hopper_rows", 10), ("conv2d.hopper_stationary", 20)],
+    [
+        ("conv2d.hopper", 30),
+        ("conv2d.hopper_rows", 10),
+        ("conv2d.hopper_stationary", 20),
+        ("conv2d.hopper_teams", 19),
+    ],
 )
 def test_tensor_maps_reach_no_further_than_their_operands(kernel, least):
     found = [one for one in EVERY if one.kernel == kernel]

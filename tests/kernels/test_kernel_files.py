@@ -120,7 +120,7 @@ CUDA = Room(
             "tables_code",
         },
     },
-    several={"matmul.hopper": {"matmul.hopper", "matmul.hopper_stationary"}},
+    several={"matmul.hopper": {"matmul.hopper", "matmul.hopper_stationary", "matmul.hopper_teams"}},
     configs=frozenset({"gradient_steps"}),
 )  # fmt: skip
 ROOMS = {room.device: room for room in (CPU, CUDA)}

@@ -54,6 +54,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     ),
     CudaListed("conv2d.hopper_stem", ("Conv2d",), "conv2d.hopper_stem", "CONV2D_HOPPER_STEM"),
     CudaListed("conv2d.stem_lanes", ("Conv2d",), "conv2d.stem_lanes", "CONV2D_STEM_LANES"),
+    CudaListed(
+        "conv2d.hopper_teams", ("Conv2d",), "conv2d.hopper_teams", "CONV2D_HOPPER_TEAMS"
+    ),
     CudaListed("conv2d.hopper_sum", ("Conv2dSum",), "conv2d.hopper_sum", "CONV2D_HOPPER_SUM"),
     CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
     CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),
@@ -86,6 +89,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "matmul.hopper_stationary", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER_STATIONARY"
     ),
+    CudaListed("matmul.hopper_teams", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER_TEAMS"),
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
     CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),

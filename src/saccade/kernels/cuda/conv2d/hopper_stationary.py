@@ -37,7 +37,9 @@ from saccade.kernels.cuda.epilogue import EpilogueCode
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
-__all__ = ["CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile"]
+__all__ = [
+    "CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile", "unmovable",
+]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "tiles")
 _DESCRIBED = ("n", "h", "wd", "c", "filters", "depth", "x_n", "x_h", "x_w")
@@ -110,6 +112,15 @@ def _supports(call: CudaCall) -> str | None:
         return "a window of several taps, or padded"
     if op.prologue != IDENTITY or op.store is not None:
         return "a prologue or a store of its own"
+    reason = unmovable(call)
+    if reason is not None:
+        return reason
+    k, c, *_ = call.inputs[1].shape
+    return None if _fitting(k, c, call.target.shared) else "weights do not fit shared memory"
+
+
+def unmovable(call: CudaCall) -> str | None:
+    """Why TMA cannot move the result, and an operand that varies along pixels and channels."""
     epilogue, even = hopper_epilogue(call)
     tiles = tiles_of(epilogue.code)
     if len(tiles) > 1:
@@ -118,8 +129,7 @@ def _supports(call: CudaCall) -> str | None:
              if name in tiles and isinstance(operand, In)]  # fmt: skip
     if not even or not all(_movable(call, view) for view in (*added, call.outputs[0])):
         return "TMA cannot move the result or what is added"
-    k, c, *_ = call.inputs[1].shape
-    return None if _fitting(k, c, call.target.shared) else "weights do not fit shared memory"
+    return None
 
 
 def _movable(call: CudaCall, view: View) -> bool:

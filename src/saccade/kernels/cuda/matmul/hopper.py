@@ -3,8 +3,8 @@
 `y[.., m, n] = epilogue(Σ_k a[.., m, k] · b[k, n])`
 
 Layouts: rows of a evenly apart, neighbours along k side by side; constant b, packed [N, K']; in
-float16 or bfloat16 with K and N in eights. `matmul.hopper` is `conv2d.hopper`, and
-`matmul.hopper_stationary` is `conv2d.hopper_stationary`, which refuses more. Floor: 2·M·N·K
+float16 or bfloat16 with K and N in eights. `matmul.hopper` is `conv2d.hopper`;
+`matmul.hopper_stationary` and `matmul.hopper_teams`, those of `conv2d`, refuse more. Floor: 2·M·N·K
 operations of the matrix units, or the bytes of a and y.
 """
 
@@ -18,11 +18,12 @@ from saccade.kernels.base import Launch, Packed, Packing, Variant, View, per_cal
 from saccade.kernels.cuda.base import CudaCall, CudaKernel
 from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
 from saccade.kernels.cuda.conv2d.hopper_stationary import CONV2D_HOPPER_STATIONARY
+from saccade.kernels.cuda.conv2d.hopper_teams import CONV2D_HOPPER_TEAMS
 from saccade.kernels.cuda.matmul.product_axes import axes_for
 from saccade.kernels.cuda.matmul.tiled import aliases, refuse_product
 from saccade.opdefs import Conv2d, MatMul
 
-__all__ = ["MATMUL_HOPPER", "MATMUL_HOPPER_STATIONARY"]
+__all__ = ["MATMUL_HOPPER", "MATMUL_HOPPER_STATIONARY", "MATMUL_HOPPER_TEAMS"]
 
 
 @per_call
@@ -76,3 +77,4 @@ def _by_convolution(name: str, kernel: CudaKernel) -> CudaKernel:
 
 MATMUL_HOPPER = _by_convolution("matmul.hopper", CONV2D_HOPPER)
 MATMUL_HOPPER_STATIONARY = _by_convolution("matmul.hopper_stationary", CONV2D_HOPPER_STATIONARY)
+MATMUL_HOPPER_TEAMS = _by_convolution("matmul.hopper_teams", CONV2D_HOPPER_TEAMS)
