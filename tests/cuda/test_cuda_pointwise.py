@@ -123,6 +123,18 @@ def test_activations(name):
         assert (error <= most * 2**-23 * np.abs(truth) + room).all()
 
 
+def test_gelu_of_epilogues_whose_results_have_16_bits(monkeypatch):
+    from saccade.backends.cuda.codegen import elementary  # noqa: PLC0415 - it imports Triton
+
+    monkeypatch.setattr(elementary, "gelu", elementary.gelu_rounded)
+    for x in (dense(-4.75, 12), dense(-1, 1), dense(-40, 40)):
+        truth = GATES["gelu"][0](x.astype(np.float64))
+        error = np.abs(evaluate("gelu($0)", x).astype(np.float64) - truth)
+        assert (error <= 1.3e-4 * np.minimum(np.abs(truth), 1) + 1e-7 * np.abs(truth) + 1e-7).all()
+    special = evaluate("gelu($0)", np.float32([np.nan, np.inf, -np.inf, 0, 3e38]))
+    assert np.isnan(special[0]) and (special[1:] == np.float32([np.inf, 0, 0, 3e38])).all()
+
+
 @pytest.mark.parametrize("name", sorted(ARITY.keys() - BIT_OPERATORS))
 def test_special_values(name):
     arrays = grid(SPECIAL, name)

@@ -157,6 +157,23 @@ def gelu(x):
 
 
 @triton.jit
+def gelu_rounded(x):
+    """`gelu` for results of 16 bits: Φ within 1.3e-4 of itself above -4.75, within 1e-8 below.
+
+    Of -∞ it is 0, the limit. The fewest instructions: an epilogue has registers for few elements at
+    a time, whose steps wait for each other.
+    """
+    size = tl.minimum(tl.abs(x), 16.0)
+    r = 0.00551873678 + size * -0.000290302094
+    r = -0.465660751 + size * (-0.047149051 + size * r)
+    r = -1.00017703 + size * (-1.14842975 + size * r)
+    tail = tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [r], tl.float32, is_pure=True, pack=1
+    )
+    return maximum(x, 0.0) - size * tail
+
+
+@triton.jit
 def softplus(x):
     """`log(1 + e^x)`."""
     # Of what is never positive, so that it cannot overflow.

@@ -56,6 +56,8 @@ _FLOAT: Mapping[str, str] = {
     "hard_sigmoid": "elementary.hard_sigmoid({0}, {1}, {2})",
     "leaky_relu": "elementary.leaky_relu({0}, {1})", "elu": "elementary.elu({0}, {1})",
 }  # fmt: skip
+_ROUNDED: Mapping[str, str] = {**_FLOAT, "gelu": "elementary.gelu_rounded({0})"}
+"""Where the result is rounded to 16 bits."""
 _INTEGER: Mapping[str, str] = {
     **_COMMON,
     "sign": "elementary.integer_sign({0})", "floor": "{0}", "ceil": "{0}", "round": "{0}",
@@ -90,6 +92,7 @@ class TritonLines:
         names: What operands are called.
         kind: What numbers are: "float32", "float64" or an integer type, as Triton calls them.
         truths: Operands that are truth values.
+        rounded: Whether results are rounded to 16 bits, from float32.
 
     Attributes:
         names: The same; more may be added.
@@ -97,14 +100,19 @@ class TritonLines:
     """
 
     def __init__(
-        self, names: Mapping[int, str], kind: str = "float32", truths: Collection[int] = ()
+        self,
+        names: Mapping[int, str],
+        kind: str = "float32",
+        truths: Collection[int] = (),
+        *,
+        rounded: bool = False,
     ) -> None:
         self.names = dict(names)
         self.lines: list[str] = []
         self._kind = kind
         self._truths = frozenset(truths)
         self._floats = kind.startswith("float")
-        tables = {"float32": _FLOAT, "float64": _WIDE}
+        tables = {"float32": _ROUNDED if rounded else _FLOAT, "float64": _WIDE}
         self._table = tables[kind] if self._floats else _INTEGER
         # By kind, too: a subtree may be wanted as a number here and as a truth value there.
         self._done: dict[tuple[str, Expr], str] = {}

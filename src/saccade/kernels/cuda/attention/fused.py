@@ -33,6 +33,7 @@ __all__ = ["ATTENTION_FUSED", "AttentionConfig"]
 
 Tile = tuple[int, int, int, int]
 """Rows, keys of a step, warps, stages."""
+_REST = 16  # keys of a step where half of a whole one or fewer are left
 
 _AXES = {"q": "01md", "k": "01sd", "v": "01se", "y": "01me"}
 _INTEGERS = (
@@ -210,7 +211,7 @@ def _entry(config: AttentionConfig) -> Entry:
     constants: dict[str, int | float | bool | str] = {
         "HEAD": config.head, "WIDTH": config.width, "SCALE": config.scale, "MASK": config.mask,
         "UNITS": config.units, "OPERAND": config.operand, "PRECISION": config.precision,
-        "BM": rows, "BN": keys, "BD": _side(config.head), "BE": _side(config.width),
+        "BM": rows, "BN": keys, "REST": min(_REST, keys), "BD": _side(config.head), "BE": _side(config.width),
     }  # fmt: skip
     return Entry(
         "attention.fused_code:attend",

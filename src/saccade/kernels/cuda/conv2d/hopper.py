@@ -254,7 +254,7 @@ def constants_of(config: HopperConfig) -> dict[str, int]:
 
 def functions_of(config: HopperConfig) -> dict[str, str]:
     """For `Entry.functions`."""
-    functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
+    functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue, rounded=True)}
     if config.prologue != str(IDENTITY):
         functions["PROLOGUE"] = gluon_prologue_of((config.prologue, *config.epilogue[1:]))
     fetch = gluon_fetch_of(config.epilogue)

@@ -84,7 +84,7 @@ def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str | None:
 
 
 def gluon_epilogue_of(
-    code: EpilogueCode, name: str = "epilogue", *, moved: bool = False
+    code: EpilogueCode, name: str = "epilogue", *, moved: bool = False, rounded: bool = False
 ) -> str:  # fmt: skip
     """Text of `name(acc, n, k, p, q, row_mask, channel_mask, fetched, extra)`: the block to store.
 
@@ -92,8 +92,9 @@ def gluon_epilogue_of(
         code: What it depends on.
         name: What it is called.
         moved: Whether `fetched` lies as the sums do, and `extra` has only `beside_tiles`.
+        rounded: Whether what is stored has 16 bits.
     """
-    lines, tiles = TritonLines({0: "acc"}), 0
+    lines, tiles = TritonLines({0: "acc"}, rounded=rounded), 0
     for i, load, tile in _loads(code, moved=moved):
         lines.names[i] = f"v{i}"
         near = f"tl.convert_layout(fetched[{tiles}], acc.type.layout)" if tile else load

@@ -223,8 +223,8 @@ def _entry(config: HopperPointConfig) -> Entry:
     }
     words = config.epilogue[1:]
     functions = {
-        "EPILOGUE": gluon_epilogue_of(config.epilogue),
-        "MIDDLE": gluon_epilogue_of((config.middle, *words), "middle"),
+        "EPILOGUE": gluon_epilogue_of(config.epilogue, rounded=True),
+        "MIDDLE": gluon_epilogue_of((config.middle, *words), "middle", rounded=True),
     }
     fetch = gluon_fetch_of(config.epilogue)
     if fetch is not None:

@@ -259,7 +259,7 @@ def _entry(config: HopperStationaryConfig) -> Entry:
             "BN": tile.columns, "BK": tile.depth, "STEPS": config.steps, "WARPS": tile.warps,
             "TEAMS": tile.teams, "STAGES": tile.stages,
         },
-        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True)},
+        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True, rounded=True)},
         pointers,
         integers,
         warps=tile.warps,

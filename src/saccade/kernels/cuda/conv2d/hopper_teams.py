@@ -245,7 +245,7 @@ def _entry(config: HopperTeamsConfig) -> Entry:
             "MOVED": tile.moved, "TEAMS": tile.teams, "STAGES": tile.stages,
             "TAPS_INNER": config.taps_inner,
         },
-        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True)},
+        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True, rounded=True)},
         pointers,
         integers,
         warps=4,

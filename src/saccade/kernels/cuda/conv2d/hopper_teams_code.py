@@ -253,8 +253,8 @@ def move_out(acc, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE: gl.conste
     HALF: gl.constexpr = acc.shape[1] // 2
     if place.shape[1] <= HALF:
         left, right = acc.reshape((64, 2, HALF)).permute((0, 2, 1)).split()
-        move_block(left, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE)
-        move_block(right, y, e, extra, m, col + HALF, rows, k, p, q, place, EPILOGUE)
+        move_out(left, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE)
+        move_out(right, y, e, extra, m, col + HALF, rows, k, p, q, place, EPILOGUE)
     else:
         move_block(acc, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE)
 
