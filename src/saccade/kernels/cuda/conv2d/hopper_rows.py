@@ -48,6 +48,7 @@ _END, _READ, _READ_EARLY = 0.40, 1.19, 0.86
 for each of them."""
 _FULL, _HIDDEN = 1.6, 0.66  # times as long with all registers in use; less beside another team
 _ALONE = 1.3  # times as long where four warps are all that a multiprocessor has
+_FULL_ALONE = 1.35  # as often again where one program with all registers in use is
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ def rows_micros(call: CudaCall, tile: RowsTile) -> float:
     beside = tile.teams * _resident(call, tile)
     each = max(busy, read) + end * (1 - _HIDDEN if beside > 1 else 1)
     each *= _ALONE if beside * tile.warps == 4 else 1
+    each *= _FULL_ALONE if beside == 1 and tile.sums == _MOST_SUMS else 1
     # Teams of a multiprocessor share what it has: each takes so many times as long.
     turns = ceil(tiles / (tile.teams * _programs(call, tile)))
     nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
