@@ -211,7 +211,8 @@ def _entry(config: AttentionConfig) -> Entry:
     constants: dict[str, int | float | bool | str] = {
         "HEAD": config.head, "WIDTH": config.width, "SCALE": config.scale, "MASK": config.mask,
         "UNITS": config.units, "OPERAND": config.operand, "PRECISION": config.precision,
-        "BM": rows, "BN": keys, "REST": min(_REST, keys), "BD": _side(config.head), "BE": _side(config.width),
+        "BM": rows, "BN": keys, "REST": min(_REST, keys),
+        "BD": _side(config.head), "BE": _side(config.width),
     }  # fmt: skip
     return Entry(
         "attention.fused_code:attend",

@@ -42,8 +42,8 @@ _FILE, _BESIDE = 64 << 10, 112  # registers of a multiprocessor; of a thread, fo
 _MOST_REGISTERS, _MOST_SUMS = 255, 128  # of a thread
 _MOST_STAGES = 13  # by eye: TMA is a microsecond behind at most
 _MOST_PRODUCTS = 400  # instructions of a tile: they are written out
-# Fitted to 64 times of 16 layers in float16 on one H100, and to what is the fastest of each: 10% off
-# in the mean.
+# Fitted to 64 times of 16 layers in float16 on one H100, and to which is the fastest of each: 10%
+# off in the mean.
 _PORT = 202e3
 """Bytes a microsecond from and to a multiprocessor's shared memory: 128 a cycle, nearly."""
 _ASKED = 1.6e-3
@@ -210,7 +210,7 @@ def asked_rows(call: CudaCall, tile: RowsTile) -> tuple[int, int]:
 
 
 def rows_micros(call: CudaCall, tile: RowsTile) -> float:
-    """Tiles of the busiest multiprocessor, by what shared memory and their ends take; or the bytes."""
+    """Tiles of the busiest multiprocessor, by shared memory, TMA, their ends; or the bytes."""
     machine = gpu(call.target.machine)
     _, c, r, s = call.inputs[1].shape
     blocks = ceil(c / tile.depth)
@@ -220,9 +220,8 @@ def rows_micros(call: CudaCall, tile: RowsTile) -> float:
     exchanged = 2 * 2 * tile.lines * tile.pixels * tile.columns
     moved = products * 32.0 * (64 + tile.columns) + rows * tile.row + exchanged
     busy = max(products * 2.0 * 64 * 16 * tile.columns / rate, moved / _PORT)
-    read = rows * max(
-        tile.row * machine.multiprocessors / machine.cached, tile.pixels * _ASKED
-    )  # fmt: skip
+    cached = machine.cached / machine.multiprocessors
+    read = rows * max(tile.row / cached, tile.pixels * _ASKED)
     epilogue, _ = hopper_epilogue(call)
     end = _END + (_READ_EARLY if tile.early else _READ) * bool(tile_bytes(epilogue.code))
     end *= tile.sums / 32
