@@ -144,7 +144,10 @@ def block_micros(asked, tile, product_sizes, splits):
     blocks = splits * ceil(rows / bm) * ceil(columns / bn)
     steps = ceil(depth / (bk * splits))
     operations = machine.matrix_flops / (1 if size == 2 else 6)
-    rate = 0.75 * min(1.0, bm * bn / 16384) ** 0.35 * operations / machine.multiprocessors
+    three = {(128, 128): 2.2, (128, 64): 1.45, (64, 128): 4.0, (64, 64): 1.45, (256, 64): 1.15,
+             (128, 32): 0.95, (64, 32): 0.9}  # fmt: skip
+    part = min(1.0, bm * bn / 16384) ** 0.35 / (1 if size == 2 else three.get((bm, bn), 1.5))
+    rate = 0.75 * part * operations / machine.multiprocessors
     busy = ceil(blocks / machine.multiprocessors) * steps * 2.0 * bm * bn * bk / rate
     room = max(1, min(8, machine.shared // (stages * (bm + bn) * bk * size)))
     waited = ceil(blocks / (machine.multiprocessors * room)) * steps * 0.7 / max(1, stages - 1)
