@@ -125,10 +125,14 @@ def _startup(results: ResultFile) -> Iterator[str]:
 
 
 def _memory(results: ResultFile) -> Iterator[str]:
-    yield from _head(["model", *(f"peak memory, MiB: {TITLES[e]}" for e in TITLES)])
+    ours, *peers = (TITLES[engine] for engine in TITLES)
+    yield from _head(["model", f"peak memory, MiB: {ours}", "with an empty cache", *peers])
+    known = by_key(results)
     for case, record in rows_of(results, "peak_rss"):
-        values = [f"{_median(record, engine):.0f}" for engine in TITLES]
-        yield f"| {case.name} | {' | '.join(values)} |"
+        cold = known.get((case.name, "peak_rss_cold"))
+        first, *others = (f"{_median(record, engine):.0f}" for engine in TITLES)
+        empty = f"{_median(cold, 'saccade'):.0f}" if cold else "-"
+        yield f"| {case.name} | {' | '.join((first, empty, *others))} |"
 
 
 def _threads(results: ResultFile) -> Iterator[str]:

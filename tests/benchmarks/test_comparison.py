@@ -32,7 +32,6 @@ def ratios(suite, measure, peers=PEERS, *, more_is_better=False, precision="fp32
         ("latency on CPUs, float32", ratios("latency", "latency")),
         ("latency on CPUs, bfloat16", ratios("latency", "latency", precision="bf16")),
         ("whole detectors", ratios("detectors", "latency")),
-        ("first answer, later", ratios("startup", "warm")),
         ("eight callers at once", ratios("concurrency", "callers=8", more_is_better=True)),
     ],
 )
@@ -43,27 +42,40 @@ def test_ahead(start, found):
 
 @pytest.mark.parametrize(
     ("start", "found"),
-    [
-        ("another input size", ratios("sizes", "beyond")),
-        ("peak memory of a process", ratios("memory", "peak_rss")),
-    ],
+    [("another input size", ratios("sizes", "beyond"))],
 )
 def test_behind(start, found):
     found = list(found)
     assert found and ("**" in row(start)) == (max(found) < 1), found
 
 
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        ("first answer, later", ratios("startup", "warm")),
+        ("peak memory of a process", ratios("memory", "peak_rss")),
+    ],
+)
+def test_ahead_but_for_a_few(start, found):
+    """Which are behind by a few hundredths, and named."""
+    found = sorted(found)
+    assert "ahead" in row(start) and "**behind**" in row(start)
+    assert 0.8 < found[0] < 1 < found[len(found) // 5], found
+
+
 def test_a_first_answer_is_several_times_behind():
-    """Peers' starts are the same ones whether our cache is empty or not."""
+    """Peers' starts are the same ones whether our cache is empty or not; by most networks."""
+    found = []
     for results in load_all(RESULTS, "startup"):
         by_measure = {(r.case, r.measure): r for r in results.records}
         for (case, measure), cold in by_measure.items():
             if measure == "cold":
                 warm = by_measure[case, "warm"]
                 better = min(warm.figure(peer).median for peer in PEERS)
-                assert ("**behind** both" in row("first answer, empty cache")) == (
-                    cold.figure("saccade").median > 2 * better
-                )
+                found.append(cold.figure("saccade").median / better)
+    found.sort()
+    assert ("**behind** both" in row("first answer, empty cache")) == (found[0] > 1)
+    assert found[len(found) // 3] > 2
 
 
 def test_gpus_and_operators():

@@ -121,6 +121,17 @@ def test_first_answers_with_compiled_kernels_are_ours_alone(tiny, tmp_path):
     assert engines == {"cold": both, "warm": both, "import": both, "kernels": ["saccade"]}
 
 
+def test_memory_is_that_of_starts_not_of_looking_for_the_machines_speeds(tiny):
+    """Which takes more than a tiny model; with an empty cache it is ours alone."""
+    status, files = tiny("memory", "saccade,onnxruntime")
+    assert status == 0
+    records = by_key(files["memory"])
+    engines = {what: [f.engine for f in one.figures] for (_, what), one in records.items()}
+    assert engines == {"peak_rss": ["saccade", "onnxruntime"], "peak_rss_cold": ["saccade"]}
+    for record in records.values():
+        assert record.figure("saccade").median < 110
+
+
 def test_new_sizes_are_the_same_for_all_engines_and_planning_is_timed(tmp_path):
     save_model(tmp_path / "tiny.onnx")
     shape = (1, 3, 9, 12)

@@ -15,11 +15,16 @@ __all__ = ["Failure", "Open", "Opened", "Round", "RoundDone"]
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Load the model, pinned to `cores` (empty: wherever), and run it once on `inputs`."""
+    """Load the model, pinned to `cores` (empty: wherever), and run it once on `inputs`.
+
+    `work` asks for what a run does, too. Its floor needs the machine's speeds, which are looked for
+    in buffers far larger than many a model.
+    """
 
     spec: EngineSpec
     inputs: dict[str, NDArray[Any]]
     cores: tuple[int, ...] = ()
+    work: bool = True
 
 
 @dataclass(frozen=True, slots=True)

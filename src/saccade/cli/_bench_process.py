@@ -68,9 +68,11 @@ class EngineProcess:
     ) -> None:
         self.close()
 
-    def open(self, inputs: dict[str, NDArray[Any]], cores: tuple[int, ...]) -> Opened:
-        """Load the model and run it once on `inputs`, pinned to `cores`."""
-        reply = self._ask(Open(self.spec, inputs, cores))
+    def open(
+        self, inputs: dict[str, NDArray[Any]], cores: tuple[int, ...], *, work: bool = True
+    ) -> Opened:
+        """Load the model and run it once on `inputs`, pinned to `cores`; see `Open`."""
+        reply = self._ask(Open(self.spec, inputs, cores, work))
         assert isinstance(reply, Opened)
         self.peak_rss_bytes = reply.peak_rss_bytes
         return reply

@@ -86,7 +86,7 @@ def _open(request: Open) -> tuple[LoadedModel, Opened]:
         first_answer_s=done - start,
         outputs=outputs,
         peak_rss_bytes=peak_rss(),
-        work=engine.work(request.spec.shapes),
+        work=engine.work(request.spec.shapes) if request.work else {},
     )
 
 
