@@ -10,6 +10,7 @@ import sys
 import weakref
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from runtime_models import compiled, convolutions, image, two_inputs
 import saccade
 from saccade import tuning
 from saccade.backends.cpu.processor import this_machine
-from saccade.backends.cpu.store import bundle, constants
+from saccade.backends.cpu.store import bundle, constants, identity
 from saccade.backends.cpu.store.identity import machine_identity
 from saccade.backends.cpu.store.saved import settle
 from saccade.backends.cpu.store.weights import index_of, map_weights, place, size_of, write_weights
@@ -240,11 +241,27 @@ def test_other_code_another_model_or_other_options_start_anew(cache, first, monk
     assert ready()
 
 
+def test_llvm_is_the_same_in_layers_of_images_which_keep_whole_seconds(tmp_path, monkeypatch):
+    binding, version = tmp_path / "binding", tmp_path / "_version.py"
+    binding.mkdir()
+    version.write_text("1.2")
+    library = binding / "libllvmlite.so"
+    library.write_bytes(b"code")
+    origin = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(identity, "find_spec", lambda _name: origin)
+
+    def told(seconds):
+        os.utime(library, ns=(round(seconds * 1e9),) * 2)
+        return identity.llvm_identity.__wrapped__()
+
+    assert told(5.0) == told(5.9) != told(6.0)
+
+
 def test_tuned_choices_are_part_of_the_name(cache, first, tmp_path):
     model = compiled(convolutions(), threads=1)
     model(X)
-    identity, machine = model._store.identity, this_machine()
-    kept = cache_folder("algorithms"), choices_entry(identity, machine)
+    mine, machine = model._store.identity, this_machine()
+    kept = cache_folder("algorithms"), choices_entry(mine, machine)
     assert not kept[0].exists(kept[1])
     for told in "01":
         text = tuning.Algorithms("cpu", machine | {"told": told}, ()).to_json()

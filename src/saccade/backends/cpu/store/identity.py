@@ -22,7 +22,11 @@ _SAYS_WHICH = ("vendor_id", "cpu family", "model", "model name", "stepping", "fl
 
 @cache
 def llvm_identity() -> str | None:
-    """The version of llvmlite, and size and time of its library; None if there is none."""
+    """The version of llvmlite, and size and time of its library; None if there is none.
+
+    The time in whole seconds: layers of container images keep no more, and a cache that was filled
+    while an image was built would be another machine's wherever the image is pulled to.
+    """
     found = find_spec("llvmlite")
     if found is None or found.origin is None:
         return None
@@ -30,7 +34,7 @@ def llvm_identity() -> str | None:
     try:
         version = (folder / "_version.py").read_bytes()
         libraries = sorted((folder / "binding").glob("*llvmlite*"))
-        states = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in libraries]
+        states = [(path.name, path.stat().st_size, int(path.stat().st_mtime)) for path in libraries]
     except OSError:
         return None
     return f"{hashlib.sha256(version).hexdigest()} {states}"
