@@ -48,7 +48,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
     "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "constants_of", "filters_map",
-    "functions_of", "hopper_launch", "pixels_map", "unaligned", "upper_of",
+    "functions_of", "hopper_launch", "pixels_map", "unaligned", "upper_of", "window_map",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
@@ -288,11 +288,14 @@ def filters_map(element: str, columns: int, depth: int) -> Descriptor:
 
 def pixels_map(config: HopperConfig) -> Descriptor:
     """The tensor map of x."""
-    tile, window = config.tile, config.window
+    return window_map(config.element, config.tile.rows, config.tile.depth, config.window)
+
+
+def window_map(element: str, rows: int, depth: int, window: WindowConfig) -> Descriptor:
+    """The tensor map of x of which a load brings so many pixels' first taps, and channels."""
     return Descriptor(
-        "x", config.element, (tile.rows, tile.depth), ("n", "h", "wd", "c"),
-        ("x_n", "x_h", "x_w", 1), tuple(-pad for pad in window.padding), ("upper_h", "upper_w"),
-        window.stride,
+        "x", element, (rows, depth), ("n", "h", "wd", "c"), ("x_n", "x_h", "x_w", 1),
+        tuple(-pad for pad in window.padding), ("upper_h", "upper_w"), window.stride,
     )  # fmt: skip
 
 

@@ -38,7 +38,8 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile", "unmovable",
+    "CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile", "moved_integers",
+    "unmovable",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "tiles")
@@ -226,15 +227,21 @@ def _launches(call: CudaCall, tile: StationaryTile) -> tuple[Launch, ...]:
     config = HopperStationaryConfig(
         element_of(call.inputs[0]), op.stride, steps, tile, made.epilogue
     )
-    upper_h, upper_w = upper_of(call)
     parts = ceil(k / tile.columns)
     tiles, programs = _cut(n * p * q, tile, parts, call.target.multiprocessors)
+    integers = moved_integers(call, made, tiles)
+    return (Launch(config, made.operands, integers, parts * programs),)
+
+
+def moved_integers(call: CudaCall, made: HopperOperands, tiles: int) -> dict[str, int]:
+    """Integers of a launch in so many tiles whose pixels, results and what is added TMA moves."""
+    n, _, p, q = sums_of(call)
+    upper_h, upper_w = upper_of(call)
     _, beside = beside_tiles(made.epilogue)
-    integers = {
+    return {
         **{name: made.integers[name] for name in (*_DESCRIBED, "k", "p", "q", *beside)},
         "rows": n * p * q, "tiles": tiles, "upper_h": upper_h, "upper_w": upper_w,
     }  # fmt: skip
-    return (Launch(config, made.operands, integers, parts * programs),)
 
 
 def _entry(config: HopperStationaryConfig) -> Entry:

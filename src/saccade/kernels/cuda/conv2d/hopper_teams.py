@@ -19,14 +19,19 @@ from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Launch, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, HopperOperands, filters_map, upper_of
+from saccade.kernels.cuda.conv2d.hopper import (
+    CONV2D_HOPPER,
+    HopperOperands,
+    filters_map,
+    window_map,
+)
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     beside_tiles,
     gluon_epilogue_of,
     tile_bytes,
     tiles_of,
 )
-from saccade.kernels.cuda.conv2d.hopper_stationary import unmovable
+from saccade.kernels.cuda.conv2d.hopper_stationary import moved_integers, unmovable
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode
@@ -36,7 +41,6 @@ from saccade.opdefs import Conv2d
 __all__ = ["CONV2D_HOPPER_TEAMS", "HopperTeamsConfig", "TeamsTile"]
 
 _INTEGERS = ("rows", "k", "p", "q", "steps", "tiles")
-_DESCRIBED = ("n", "h", "wd", "c", "filters", "depth", "x_n", "x_h", "x_w")
 _ROWS = 64  # pixels of a team
 _SPARE = 2 << 10  # bytes of shared memory for barriers and alignment
 _STAGES = 8  # more brought nothing
@@ -202,14 +206,8 @@ def _launches(call: CudaCall, tile: TeamsTile) -> tuple[Launch, ...]:
     config = HopperTeamsConfig(
         element_of(call.inputs[0]), window_of(call), tile, inner, made.epilogue
     )
-    upper_h, upper_w = upper_of(call)
     tiles = -(-n * p * q // tile.rows) * -(-k // tile.width)
-    _, beside = beside_tiles(made.epilogue)
-    integers = {
-        **{name: made.integers[name] for name in (*_DESCRIBED, "k", "p", "q", *beside)},
-        "rows": n * p * q, "steps": ceil(c / tile.depth), "tiles": tiles, "upper_h": upper_h,
-        "upper_w": upper_w,
-    }  # fmt: skip
+    integers = {**moved_integers(call, made, tiles), "steps": ceil(c / tile.depth)}
     programs = min(tiles, call.target.multiprocessors)
     return (Launch(config, made.operands, integers, programs),)
 
@@ -219,11 +217,7 @@ def _entry(config: HopperTeamsConfig) -> Entry:
     tiles = tiles_of(config.epilogue)
     pointers, integers = beside_tiles(config.epilogue)
     part = gcd(tile.columns, tile.rest)
-    pixels = Descriptor(
-        "x", config.element, (_ROWS, tile.depth), ("n", "h", "wd", "c"),
-        ("x_n", "x_h", "x_w", 1), tuple(-pad for pad in window.padding), ("upper_h", "upper_w"),
-        window.stride,
-    )  # fmt: skip
+    pixels = window_map(config.element, _ROWS, tile.depth, window)
     moved = [
         Descriptor(
             name,
