@@ -27,7 +27,8 @@ BEGIN = 0.8
 # (`implicit_gemm._MEASURED`).
 _CACHED, _LATENCY = 0.535, 0.7
 # Blocks whose float32 is three products of TF32, times over estimates without this: 27 steps of
-# ResNet-50 at batch 32, one H200. The parts of operands take registers, and large blocks spill.
+# ResNet-50 at batch 32, one H200 (other GPUs: taken over). Parts of operands take registers, and
+# large blocks spill.
 _THREE = {
     (128, 128): 2.2, (128, 64): 1.45, (64, 128): 4.0, (64, 64): 1.45, (256, 64): 1.15,
     (128, 32): 0.95, (64, 32): 0.9,
