@@ -11,7 +11,9 @@ from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.cuda.roi.align import ROI_ALIGN
 from saccade.kernels.cuda.roi.pool import ROI_POOL
+from saccade.kernels.cuda.roi.pool_windows import ROI_POOL_WINDOWS
 from saccade.kernels.cuda.roi.ps import PS_ROI
+from saccade.kernels.select import Candidates
 from saccade.opdefs import PsRoi, RoiAlign, RoiPool
 from saccade.testing.kernels import row_major
 from saccade.testing.triton import H200, interpret
@@ -107,3 +109,45 @@ def test_places_are_not_contracted():
         capture_output=True, text=True, check=True, env=environment,
     )  # fmt: skip
     assert run.stdout.split() == ["False", "False"]
+
+
+def pooling(count, layout=(0, 1, 2, 3), dtype=DType.F32, shape=(2, 256, 200, 304)):
+    """A call of RoiPool whose image lies in an order of its axes."""
+    strides, step = [0] * 4, 1
+    for axis in reversed(layout):
+        strides[axis] = step
+        step *= shape[axis]
+    x = row_major(dtype, shape)._replace(strides=tuple(strides))
+    boxes, y = row_major(DType.F32, (count, 5)), row_major(dtype, (count, shape[1], 7, 7))
+    return Call(RoiPool((7, 7), 0.25), (x, boxes), (y,), (False, False), H200)
+
+
+LAST = (0, 2, 3, 1)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_windows_are_found_for_many_boxes(dtype):
+    kernels = (ROI_POOL, ROI_POOL_WINDOWS)
+    few, many = pooling(50, LAST, dtype), pooling(1000, LAST, dtype)
+    chosen = [Candidates.of(call, kernels, 1).cheapest.kernel for call in (few, many)]
+    assert chosen == [ROI_POOL, ROI_POOL_WINDOWS]
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (pooling(9), "channels that are no neighbours"),
+        (pooling(9, LAST, shape=(2, 256, 3, 304)), "an image without 4 rows and columns"),
+        (pooling(9, LAST, shape=(2, 256, 200, 3)), "an image without 4 rows and columns"),
+        (pooling(9, LAST, shape=(0, 256, 200, 304)), "an image without 4 rows and columns"),
+        (pooling(9, LAST, shape=(64, 256, 200, 304)), "windows of more than 1 GiB"),
+    ],
+)
+def test_images_without_windows(call, reason):
+    assert ROI_POOL_WINDOWS.supports(call) == reason
+    assert ROI_POOL.supports(call) is None
+
+
+def test_what_has_windows():
+    smallest = pooling(9, LAST, shape=(1, 1, 4, 4))
+    assert ROI_POOL_WINDOWS.supports(smallest) is None

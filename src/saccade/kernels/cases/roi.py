@@ -52,6 +52,8 @@ _FINITE = (
     (2, 9.875, 7.25, 19, 25.5),
 )
 _ANY = (*_FINITE, (0, nan, 0, 5, 5), (1, 0, -inf, 5, inf), (nan, 1, 1, 4, 4))
+# Many that have more than three rows and columns in each of 2x2 bins, and all of the others.
+_LARGE = (*_ANY, *((i % 3, i % 4 - 1, i % 3 - 1, 9 + i % 5, 10 + i % 4) for i in range(60)))
 _TERMS = 64
 
 
@@ -82,6 +84,7 @@ def _backward(
 _ALIGN = RoiAlign((4, 2), 0.5, 2, report=True)
 _ALIGN_BACK = RoiAlignGradient((4, 2), 0.5, 2, images=(_IMAGES, _H, _W))
 _POOL = RoiPool((4, 2), 0.5, places=True, report=True)
+_POOL_LARGE = replace(_POOL, bins=(2, 2), scale=1.0)
 _PS_ALIGN, _PS_POOL = PsRoi((4, 2), 0.5, "align", 2), PsRoi((4, 2), 0.5, "pool")
 _PS_BACK = PsRoiGradient((4, 2), 0.5, "align", 2, images=(_IMAGES, _H, _W))
 
@@ -132,6 +135,27 @@ _OF_ALIGN = (
 _OF_POOL = (
     _forward("pool", _POOL, 70, terms=0, values=SPECIAL),
     _forward("pool-last", _POOL, 70, x=LAST, y=LAST, terms=0),
+    _forward(
+        "pool-large-last", _POOL_LARGE, 21, rows=_LARGE, x=LAST, y=LAST, terms=0, values=SPECIAL
+    ),
+    _forward(
+        "pool-large-equal",
+        _POOL_LARGE,
+        37,
+        rows=_LARGE,
+        x=LAST,
+        dtype=F16,
+        terms=0,
+        values=Whole(0, 3),
+    ),
+    _forward(
+        "pool-large-values",
+        replace(_POOL_LARGE, places=False, report=False),
+        5,
+        rows=_LARGE,
+        x=LAST,
+        terms=0,
+    ),
     _forward("pool-few", replace(_POOL, places=False), 5, terms=0),
     _forward("pool-few-wide", replace(_POOL, bins=(3, 7)), 2, width=39, terms=0, values=SPECIAL),
     _forward("pool-many-bins", replace(_POOL, bins=(9, 40), scale=1.0), 3, terms=0),

@@ -124,6 +124,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("nms.suppress", ("Nms", "NonMaxSuppression"), "nms.suppress", "NMS_SUPPRESS"),
     CudaListed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
     CudaListed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
+    CudaListed("roi.pool_windows", ("RoiPool",), "roi.pool_windows", "ROI_POOL_WINDOWS"),
     CudaListed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
     CudaListed(
         "roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"

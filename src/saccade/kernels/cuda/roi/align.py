@@ -35,11 +35,12 @@ _INTEGERS = (
 )  # fmt: skip
 _MULTIPLES = ("c", "x_n", "x_h", "x_w", "y_k", "y_c", "y_p", "y_q")
 # Channels of a block by the bytes of an element, where they are neighbours; and bytes of x's
-# elements that a program has, 16 a thread. What waits for the L2 cache is hidden by other programs,
-# so that small ones are the fastest (one H100, 1000 boxes of 7x7 bins, µs: roi_align in float32 90
-# by four bins of 32 channels, 95 by two of 64, 100 by two of 128; in float16 54 by two of 128, 61
-# by four of 256; roi_pool 370, 384, 425 and 310, 321).
-_CHANNELS, _PROGRAM = {2: 128, 4: 32, 8: 16}, 512
+# elements that a block has, 16 a thread. What waits for the L2 cache is hidden by other programs,
+# so that small ones are the fastest; but a multiprocessor takes 32, which wait for their boxes
+# first. So RoiAlign's have two blocks, one after the other (one H100, 1000 boxes of 7x7 bins, µs:
+# float32 88, by one 128, by four 90, by one of 1024 bytes 93; float16 51, 64, 54 and 61). RoiPool's
+# bins take as long as they are large, and lose by more than one (float32 363, by two 413).
+_CHANNELS, _PROGRAM, _TURNS = {2: 128, 4: 32, 8: 16}, 512, 2
 _MOST_SAMPLES = 128  # along an axis of a bin
 
 
@@ -54,7 +55,8 @@ class CudaRoiAlignConfig:
         exact: Whether places are computed in float64.
         last: Whether x's channels are neighbours.
         unit, joined: Whether y's channels are, and its bins.
-        block: Bins and channels of a program, warps.
+        block: Bins and channels of a block, warps.
+        turns: Blocks of a program, one after the other.
     """
 
     elements: tuple[str, str, str, str]
@@ -70,6 +72,7 @@ class CudaRoiAlignConfig:
     unit: bool
     joined: bool
     block: tuple[int, int, int]
+    turns: int
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -78,13 +81,18 @@ def _supports(call: CudaCall) -> str | None:
     return common_refusal(call)
 
 
-def block_choices(call: CudaCall) -> Iterator[tuple[int, int, int]]:
-    """Bins and channels of a program, warps: for x in either order, results [K, C, P, Q]."""
+def block_choices(call: CudaCall, nbytes: int = _PROGRAM) -> Iterator[tuple[int, int, int]]:
+    """Bins and channels of a block, warps: for x in either order, results [K, C, P, Q].
+
+    Args:
+        call: The call.
+        nbytes: Of x's elements, where channels are neighbours.
+    """
     x, y = call.inputs[0], call.outputs[0]
     channels, bins = power_of_two(x.shape[1]), power_of_two(y.shape[2] * y.shape[3])
     if unit(x):
         side = min(_CHANNELS[x.dtype.itemsize], channels)
-        yield max(1, min(_PROGRAM // x.dtype.itemsize // side, bins)), side, 1
+        yield max(1, min(nbytes // x.dtype.itemsize // side, bins)), side, 1
         return
     found = set()
     for elements, lanes in product((1024, 2048, 4096), (16, 32, 64)):
@@ -123,13 +131,14 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]:
     op: RoiAlign = call.op
     x, y, boxes = call.inputs[0], call.outputs[0], boxes_of(call)
+    turns = _TURNS if unit(x) else 1
     config = CudaRoiAlignConfig(
         (element_of(x), element_of(y), *boxes.elements),
         op.bins, float(op.scale), max(0, op.ratio), op.aligned, op.mode == "max", op.report,
-        boxes.split, exact_kind(call), unit(x), unit(y), joined(y), block,
+        boxes.split, exact_kind(call), unit(x), unit(y), joined(y), block, turns,
     )  # fmt: skip
     k, c, p, q = y.shape
-    programs = k * -(-p * q // block[0]) * -(-c // block[1])
+    programs = -(-(k * -(-p * q // block[0]) * -(-c // block[1])) // turns)
     integers = {
         **boxes.integers, "c": c, "h": x.shape[2], "w": x.shape[3], "programs": programs,
         **channels_strides(x, "x", "nchw"), **channels_strides(y, "y", "kcpq"),
@@ -146,7 +155,7 @@ def _entry(config: CudaRoiAlignConfig) -> Entry:
         "ALIGNED": config.aligned, "LARGEST": config.largest, "REPORT": config.report,
         "SPLIT": config.split, "DOUBLE": x == "fp64", "EXACT": config.exact,
         "LAST": config.last, "UNIT": config.unit, "JOINED": config.joined,
-        "BB": config.block[0], "BC": config.block[1],
+        "BB": config.block[0], "BC": config.block[1], "TURNS": config.turns,
     }  # fmt: skip
     return Entry(
         "roi.align_code:align",

@@ -64,14 +64,19 @@ def report_bad(
 
 
 @triton.jit
-def block_of_bins(count, c, bins: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
-    """What a program has of results [boxes, channels, bins]: its box, its bins, its channels.
+def blocks_of(count, c, bins: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
+    """Of results [boxes, channels, bins]: how many there are."""
+    return count * ((bins + BB - 1) // BB) * tl.cdiv(c, BC)
+
+
+@triton.jit
+def block_of_bins(number, count, bins: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
+    """The box, the bins and the channels of a block of results [boxes, channels, bins].
 
     Some channels of all boxes come first: boxes overlap, and so much of their images stays in the
     L2 cache.
     """
-    pid = tl.program_id(0)
     parts: tl.constexpr = (bins + BB - 1) // BB
-    at = pid % (count * parts)
+    at = number % (count * parts)
     some = at % parts * BB + tl.arange(0, BB)
-    return at // parts, some, pid // (count * parts) * BC + tl.arange(0, BC)
+    return at // parts, some, number // (count * parts) * BC + tl.arange(0, BC)
