@@ -156,6 +156,14 @@ def _on_one_device(
     """
 
     def call(*arguments: object) -> object:
+        # A closer look but where all are on one GPU, as each call of a small operator pays for it.
+        # What is on none (on the CPU, on meta) has the number -1.
+        ordinals = {a.get_device() for a in arguments if isinstance(a, Tensor)}
+        if needed or len(ordinals) != 1 or -1 in ordinals:
+            check(arguments)
+        return function(*arguments)
+
+    def check(arguments: Sequence[object]) -> None:
         given = dict(zip(names, arguments, strict=False))
         for operand in needed:
             if given.get(operand) is None:  # which PyTorch lets pass
@@ -164,7 +172,6 @@ def _on_one_device(
         if len(set(places.values())) > 1:
             found = ", ".join(f"{n} is on {device}" for n, device in places.items())
             raise OperandError(f"{name}: operands must be on one device: {found}")
-        return function(*arguments)
 
     return call
 
