@@ -116,12 +116,12 @@ CUDA = Room(
         "movement": {"loop_axes", "walk_code", "walk_plan", "walk_text"},
         "reduce": {"axis_loops", "axis_loops_code", "axis_tiles"},
         "roi": {
-            "box_code", "box_operands", "gradient_steps", "ranges_code", "samples_code",
-            "tables_code",
+            "box_code", "box_operands", "box_phases", "gradient_steps", "ranges_code",
+            "samples_code", "tables_code",
         },
     },
     several={"matmul.hopper": {"matmul.hopper", "matmul.hopper_stationary", "matmul.hopper_teams"}},
-    configs=frozenset({"gradient_steps"}),
+    configs=frozenset({"box_phases"}),
 )  # fmt: skip
 ROOMS = {room.device: room for room in (CPU, CUDA)}
 

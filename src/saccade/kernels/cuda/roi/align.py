@@ -1,4 +1,4 @@
-"""RoiAlign: bins times channels of one box in a program, means or maxima of bilinear samples.
+"""RoiAlign: bins times channels of one box in a block, means or maxima of bilinear samples.
 
 A sample's pixels and weights are found once for all channels of a block; with channels as
 neighbours these are vectors of 16 bytes. Any strides, any boxes. Floor: the bytes of the results

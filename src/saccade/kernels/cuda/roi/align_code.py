@@ -52,6 +52,77 @@ def _corner(
 
 
 @triton.jit
+def _aligned(
+    x, boxes, images, y, block, n, count, b_row, b_step, i_row, c, h, w,
+    x_n, x_c, x_h, x_w, y_k, y_c, y_p, y_q,
+    P: tl.constexpr, Q: tl.constexpr, SCALE: tl.constexpr, RATIO: tl.constexpr,
+    ALIGNED: tl.constexpr, LARGEST: tl.constexpr, SPLIT: tl.constexpr, DOUBLE: tl.constexpr,
+    EXACT: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr, JOINED: tl.constexpr,
+    BB: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """One block of bins and channels."""
+    box, bins, channel = block_of_bins(block, count, P * Q, BB, BC)
+    p = bins // Q
+    q = bins % Q
+    there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, SPLIT, EXACT)
+    x1, y1, x2, y2 = corners_of(boxes, box, b_row, b_step, SPLIT, EXACT)
+    top, tall, rows = grid_of(y1, y2, there, P, SCALE, RATIO, ALIGNED, EXACT)
+    left, wide, columns = grid_of(x1, x2, there, Q, SCALE, RATIO, ALIGNED, EXACT)
+    first_row, last_row = visited(top, tall, rows, p, h, P, RATIO)
+    first_column, last_column = visited(left, wide, columns, q, w, Q, RATIO)
+    if RATIO <= 0:
+        down, along = tl.max(last_row - first_row, 0), tl.max(last_column - first_column, 0)
+    elif RATIO <= 4:
+        # Loops of constant length are unrolled: all loads are under way at the same time.
+        down, along = RATIO, RATIO
+    else:
+        down, along = rows, columns
+    exist = bins < P * Q
+    channel_mask = over_channels(channel < c, LAST)
+    pixels = x + far(image, x_n) + over_channels(channel * (1 if LAST else x_c), LAST)
+    KIND: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    acc = tl.zeros((BB, BC) if LAST else (BC, BB), KIND)
+    if LARGEST:
+        acc += float("-inf")
+    for i in range(down):
+        row = first_row + i
+        inside_y, low_y, high_y, lower_y, upper_y = sample(top, tall, rows, p, row, h, EXACT)
+        inside_y = inside_y & (row < last_row) & exist
+        for j in range(along):
+            column = first_column + j
+            inside, low, high, lower, upper = sample(left, wide, columns, q, column, w, EXACT)
+            use = inside_y & inside & (column < last_column)
+            known = (row < last_row) & (column < last_column)
+            acc = _corner(
+                acc, pixels, low_y * x_h + low * x_w, lower_y * lower, use, known,
+                channel_mask, LAST, LARGEST, DOUBLE,
+            )  # fmt: skip
+            acc = _corner(
+                acc, pixels, low_y * x_h + high * x_w, lower_y * upper, use, known,
+                channel_mask, LAST, LARGEST, DOUBLE,
+            )  # fmt: skip
+            acc = _corner(
+                acc, pixels, high_y * x_h + low * x_w, upper_y * lower, use, known,
+                channel_mask, LAST, LARGEST, DOUBLE,
+            )  # fmt: skip
+            acc = _corner(
+                acc, pixels, high_y * x_h + high * x_w, upper_y * upper, use, known,
+                channel_mask, LAST, LARGEST, DOUBLE,
+            )  # fmt: skip
+    if LARGEST:
+        # Samples that were not visited lie outside.
+        missed = (last_row - first_row < rows) | (last_column - first_column < columns)
+        zero = over_bins(missed | (p * 0 + tl.minimum(rows, columns) == 0), LAST)
+        acc = tl.where(zero & (acc < 0), 0.0, acc)
+    else:
+        acc = acc / tl.maximum(rows.to(KIND) * columns.to(KIND), 1)
+    place = bins if JOINED else p * y_p + q * y_q
+    offset = over_bins(place, LAST) + over_channels(channel * (1 if UNIT else y_c), LAST)
+    mask = over_bins(exist, LAST) & channel_mask
+    tl.store(y + far(box, y_k) + offset, acc.to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def align(
     x, boxes, images, y, bad, extra,
     n, count, b_row, b_step, i_row, c, h, w, programs, x_n, x_c, x_h, x_w, y_k, y_c, y_p, y_q,
@@ -67,66 +138,8 @@ def align(
     for turn in range(TURNS):
         block = pid * TURNS + turn
         if block < blocks_of(count, c, P * Q, BB, BC):
-            box, bins, channel = block_of_bins(block, count, P * Q, BB, BC)
-            p = bins // Q
-            q = bins % Q
-            there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, SPLIT, EXACT)
-            x1, y1, x2, y2 = corners_of(boxes, box, b_row, b_step, SPLIT, EXACT)
-            top, tall, rows = grid_of(y1, y2, there, P, SCALE, RATIO, ALIGNED, EXACT)
-            left, wide, columns = grid_of(x1, x2, there, Q, SCALE, RATIO, ALIGNED, EXACT)
-            first_row, last_row = visited(top, tall, rows, p, h, P, RATIO)
-            first_column, last_column = visited(left, wide, columns, q, w, Q, RATIO)
-            if RATIO <= 0:
-                down, along = tl.max(last_row - first_row, 0), tl.max(last_column - first_column, 0)
-            elif RATIO <= 4:
-                # Loops of constant length are unrolled: all loads are under way at the same time.
-                down, along = RATIO, RATIO
-            else:
-                down, along = rows, columns
-            exist = bins < P * Q
-            channel_mask = over_channels(channel < c, LAST)
-            pixels = x + far(image, x_n) + over_channels(channel * (1 if LAST else x_c), LAST)
-            KIND: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-            acc = tl.zeros((BB, BC) if LAST else (BC, BB), KIND)
-            if LARGEST:
-                acc += float("-inf")
-            for i in range(down):
-                row = first_row + i
-                inside_y, low_y, high_y, lower_y, upper_y = sample(
-                    top, tall, rows, p, row, h, EXACT
-                )
-                inside_y = inside_y & (row < last_row) & exist
-                for j in range(along):
-                    column = first_column + j
-                    inside, low, high, lower, upper = sample(
-                        left, wide, columns, q, column, w, EXACT
-                    )
-                    use = inside_y & inside & (column < last_column)
-                    known = (row < last_row) & (column < last_column)
-                    acc = _corner(
-                        acc, pixels, low_y * x_h + low * x_w, lower_y * lower, use, known,
-                        channel_mask, LAST, LARGEST, DOUBLE,
-                    )  # fmt: skip
-                    acc = _corner(
-                        acc, pixels, low_y * x_h + high * x_w, lower_y * upper, use, known,
-                        channel_mask, LAST, LARGEST, DOUBLE,
-                    )  # fmt: skip
-                    acc = _corner(
-                        acc, pixels, high_y * x_h + low * x_w, upper_y * lower, use, known,
-                        channel_mask, LAST, LARGEST, DOUBLE,
-                    )  # fmt: skip
-                    acc = _corner(
-                        acc, pixels, high_y * x_h + high * x_w, upper_y * upper, use, known,
-                        channel_mask, LAST, LARGEST, DOUBLE,
-                    )  # fmt: skip
-            if LARGEST:
-                # Samples that were not visited lie outside.
-                missed = (last_row - first_row < rows) | (last_column - first_column < columns)
-                zero = over_bins(missed | (p * 0 + tl.minimum(rows, columns) == 0), LAST)
-                acc = tl.where(zero & (acc < 0), 0.0, acc)
-            else:
-                acc = acc / tl.maximum(rows.to(KIND) * columns.to(KIND), 1)
-            place = bins if JOINED else p * y_p + q * y_q
-            offset = over_bins(place, LAST) + over_channels(channel * (1 if UNIT else y_c), LAST)
-            mask = over_bins(exist, LAST) & channel_mask
-            tl.store(y + far(box, y_k) + offset, acc.to(y.dtype.element_ty), mask=mask)
+            _aligned(
+                x, boxes, images, y, block, n, count, b_row, b_step, i_row, c, h, w,
+                x_n, x_c, x_h, x_w, y_k, y_c, y_p, y_q, P, Q, SCALE, RATIO, ALIGNED, LARGEST,
+                SPLIT, DOUBLE, EXACT, LAST, UNIT, JOINED, BB, BC,
+            )  # fmt: skip

@@ -21,15 +21,13 @@ from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two, unit
+from saccade.kernels.cuda.roi.box_phases import RoiPhaseConfig, Scratchpad, phase_entry
 from saccade.kernels.cuda.roi.gradient_steps import (
     PART,
-    RoiGradientConfig,
-    Scratchpad,
     Square,
     Tile,
     axes_launch,
     copied,
-    gradient_entry,
     issue_micros,
     last_launch,
     listed_launch,
@@ -102,7 +100,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     copy, source, strides = last_launch(grad, In(0), room, "g")
     n, c, h, w = y.shape
     double = grad.dtype is DType.F64
-    config = RoiGradientConfig(
+    config = RoiPhaseConfig(
         "align",
         (
             ("grad", element_of(grad)), ("rows", "fp64" if double else "fp32"),
@@ -130,8 +128,8 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
 ROI_ALIGN_GRADIENT = CudaKernel(
     "roi.align_gradient",
     (RoiAlignGradient,),
-    RoiGradientConfig,
+    RoiPhaseConfig,
     _supports,
     _variants,
-    gradient_entry,
+    phase_entry,
 )

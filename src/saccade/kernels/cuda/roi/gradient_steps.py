@@ -14,9 +14,8 @@ from functools import partial
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View
-from saccade.kernels.cuda.base import ELEMENTS, CudaCall, Entry, element_of
+from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.roi.box_operands import (
-    BOX_INTEGERS,
     channels_strides,
     exact_kind,
     joined,
@@ -24,133 +23,20 @@ from saccade.kernels.cuda.roi.box_operands import (
     reach,
     unit,
 )
+from saccade.kernels.cuda.roi.box_phases import Constant, RoiPhaseConfig, Scratchpad
 from saccade.opdefs import PsRoiGradient, RoiAlignGradient, RoiPoolGradient
 
 __all__ = [
-    "PART", "Constant", "RoiGradientConfig", "Scratchpad", "Square", "Tile", "axes_launch",
-    "box_operands", "copied", "gradient_entry", "issue_micros", "last_launch", "listed_launch",
-    "pitch_of", "ranked", "refuse_rooms", "wide",
+    "PART", "Square", "Tile", "axes_launch", "box_operands", "copied", "issue_micros",
+    "last_launch", "listed_launch", "pitch_of", "ranked", "refuse_rooms", "wide",
 ]  # fmt: skip
 
-Constant = int | float | bool
 Tile = tuple[int, int, int, int]
 """Rows, columns and channels of a program, warps."""
 PART = 4
 """A box reaches this part of an image's rows, of its columns (the boxes say, too late)."""
 _LISTS = 32 << 20  # bytes (by eye)
 _LINES = 64  # of a block of the tables
-
-
-@dataclass(frozen=True)
-class RoiGradientConfig:
-    """What the code of one phase depends on.
-
-    Attributes:
-        phase: Its Triton function, in `_PHASES`.
-        elements: Of those pointers that are no int32, by name.
-        constants: Its `tl.constexpr` parameters by name.
-        warps: Of a program.
-    """
-
-    phase: str
-    elements: tuple[tuple[str, str], ...]
-    constants: tuple[tuple[str, Constant], ...]
-    warps: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """Parameters of a phase, and which integers may be multiples of 16."""
-
-    core: str
-    pointers: str
-    integers: tuple[str, ...]
-    multiples: str
-    contract: bool = True
-
-
-_GRAD = ("g_k", "g_p", "g_q")
-_PLACES = ("a_k", "a_p", "a_q")
-_Y = ("y_n", "y_c", "y_h", "y_w")
-_PHASES = {
-    "axes": _Code(
-        "tables_code:axes",
-        "boxes images rows columns row_bands column_bands row_spans column_spans extents owners"
-        " bad",
-        (*BOX_INTEGERS, "h", "w", "row_pitch", "column_pitch"),
-        "row_pitch column_pitch",
-        contract=False,
-    ),
-    "listed": _Code(
-        "tables_code:listed", "extents owners lists begins numbers", ("count", "down", "along"), ""
-    ),
-    "last": _Code(
-        "tables_code:to_last",
-        "x y",
-        ("c", "bins", "q", "blocks", "parts", "x_k", "x_c", "x_p", "x_q"),
-        "c",
-    ),
-    "align": _Code(
-        "align_gradient_code:spread",
-        "grad rows columns row_bands column_bands lists begins numbers y",
-        ("count", "c", "h", "w", "down", "along", "row_pitch", "column_pitch", *_GRAD, *_Y),
-        "c w row_pitch column_pitch g_k g_p g_q y_n y_c y_h y_w",
-    ),
-    "pointed": _Code(
-        "pool_gradient_code:pointed",
-        "places boxes images bin_rows bin_columns extents owners bad",
-        (*BOX_INTEGERS, "c", "h", "w", *_PLACES),
-        "c a_k a_p a_q",
-    ),
-    "pool": _Code(
-        "pool_gradient_code:spread",
-        "grad places bin_rows bin_columns lists begins numbers y",
-        ("c", "h", "w", "down", "along", *_GRAD, *_PLACES, *_Y),
-        "c w g_k g_p g_q a_k a_p a_q y_n y_c y_h y_w",
-    ),
-    "ps": _Code(
-        "ps_gradient_code:spread",
-        "grad rows columns row_spans column_spans owners y",
-        ("count", "c", "h", "w", "row_pitch", "column_pitch", "g_k", "g_c", "g_p", "g_q", *_Y),
-        "w row_pitch column_pitch y_n y_c y_h",
-    ),
-}
-
-
-def gradient_entry(config: RoiGradientConfig) -> Entry:
-    """What is compiled for a phase."""
-    code, elements = _PHASES[config.phase], dict(config.elements)
-    return Entry(
-        f"roi.{code.core}",
-        tuple((name, elements.get(name, "i32")) for name in code.pointers.split()),
-        code.integers,
-        dict(config.constants),
-        multiples=tuple(code.multiples.split()),
-        warps=config.warps,
-        contract=code.contract,
-    )
-
-
-class Scratchpad:
-    """The temporaries of one call by name, numbered as they come."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Temp] = {}
-
-    def room(self, name: str, count: int, width: int = 4) -> Temp:
-        """A temporary of so many elements, of so many bytes each.
-
-        Args:
-            name: Of its pointer.
-            count: Elements.
-            width: Bytes of each.
-        """
-        if name not in self._kept:
-            self._kept[name] = Temp(len(self._kept), max(16, count * width))
-        return self._kept[name]
-
-    def __getitem__(self, name: str) -> Temp:
-        return self._kept[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +133,7 @@ def axes_launch(call: CudaCall, temps: Scratchpad, bands: tuple[int, int]) -> La
     }  # fmt: skip
     stored = {**elements, "rows": kind, "columns": kind}
     integers |= {"h": h, "w": w, "row_pitch": high, "column_pitch": across}
-    config = RoiGradientConfig("axes", tuple(stored.items()), tuple(constants.items()), 1)
+    config = RoiPhaseConfig("axes", tuple(stored.items()), tuple(constants.items()), 1)
     return Launch(config, operands, integers, 2 * count + op.report)
 
 
@@ -262,7 +148,7 @@ def listed_launch(call: CudaCall, temps: Scratchpad, square: Square) -> Launch:
     }  # fmt: skip
     block = min(512, max(32, power_of_two(count)))
     constants = (("SIDE_H", square.sides[0]), ("SIDE_W", square.sides[1]), ("BLOCK", block))
-    config = RoiGradientConfig("listed", (), constants, 1 if block < 512 else 4)
+    config = RoiPhaseConfig("listed", (), constants, 1 if block < 512 else 4)
     integers = {"count": count, "down": square.down, "along": square.along}
     return Launch(config, operands, integers, images * squares)
 
@@ -288,7 +174,7 @@ def last_launch(
     blocks, parts = -(-c // 64), -(-p * q // 32)
     constants = (("JOINED", joined(view)), ("BB", 32), ("BC", 64))
     element = ELEMENTS[view.dtype]
-    config = RoiGradientConfig("last", (("x", element), ("y", element)), constants, 4)
+    config = RoiPhaseConfig("last", (("x", element), ("y", element)), constants, 4)
     integers = {
         "c": c, "bins": p * q, "q": max(1, q), "blocks": blocks, "parts": parts,
         **channels_strides(view, "x", "kcpq"),

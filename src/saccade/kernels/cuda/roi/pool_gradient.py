@@ -19,16 +19,13 @@ from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two, unit
+from saccade.kernels.cuda.roi.box_phases import Constant, RoiPhaseConfig, Scratchpad, phase_entry
 from saccade.kernels.cuda.roi.gradient_steps import (
     PART,
-    Constant,
-    RoiGradientConfig,
-    Scratchpad,
     Square,
     Tile,
     box_operands,
     copied,
-    gradient_entry,
     issue_micros,
     last_launch,
     listed_launch,
@@ -112,7 +109,7 @@ def _pointed(call: CudaCall, temps: Scratchpad, places: Operand, strides: dict[s
         ("P", p), ("Q", q), ("REPORT", op.report), ("EXACT", call.inputs[2].dtype is DType.F64),
         ("BB", min(16, power_of_two(p * q))), ("BC", min(64, power_of_two(c))),
     )  # fmt: skip
-    config = RoiGradientConfig("pointed", tuple(elements.items()), constants, 4)
+    config = RoiPhaseConfig("pointed", tuple(elements.items()), constants, 4)
     integers |= {"c": c, "h": op.images[1], "w": op.images[2], **strides}
     return Launch(config, operands, integers, count + op.report)
 
@@ -137,15 +134,15 @@ def _pool(call: CudaCall, temps: Scratchpad, square: Square, tile: Tile) -> Laun
     }  # fmt: skip
     programs = n * -(-h // tile[0]) * -(-w // tile[1]) * -(-c // tile[2])
     return Launch(
-        RoiGradientConfig("pool", elements, constants, tile[3]), operands, integers, programs
+        RoiPhaseConfig("pool", elements, constants, tile[3]), operands, integers, programs
     )
 
 
 ROI_POOL_GRADIENT = CudaKernel(
     "roi.pool_gradient",
     (RoiPoolGradient,),
-    RoiGradientConfig,
+    RoiPhaseConfig,
     _supports,
     _variants,
-    gradient_entry,
+    phase_entry,
 )

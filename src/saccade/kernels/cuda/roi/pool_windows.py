@@ -12,15 +12,13 @@ bins are) and of the results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
-from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.roi.align import block_choices, sampling_micros
 from saccade.kernels.cuda.roi.box_operands import (
-    BOX_INTEGERS,
     boxes_of,
     channels_strides,
     common_refusal,
@@ -29,18 +27,18 @@ from saccade.kernels.cuda.roi.box_operands import (
     power_of_two,
     unit,
 )
-from saccade.kernels.cuda.roi.gradient_steps import Constant, Scratchpad
+from saccade.kernels.cuda.roi.box_phases import Constant, RoiPhaseConfig, Scratchpad, phase_entry
 from saccade.opdefs import RoiPool
 
-__all__ = ["ROI_POOL_WINDOWS", "CudaWindowsConfig"]
+__all__ = ["ROI_POOL_WINDOWS"]
 
 _SIDE = 4
 """Rows and columns of a window. Of 1000 boxes of up to 100x100 pixels, 7x7 bins, it leaves 50 bytes
 to read for a float32 result, where windows of 2x2 and 3x3 leave 90 and 53, pixels 250."""
 _LEAST = 12.0
 """Pixels of large bins for each pixel of the images, from where windows pay: to find them takes 3.8
-ps for each pixel and channel in float32, and 0.27 are saved for each of a bin; in float16 2.8 and
-0.25 (one H100)."""
+ps for each pixel and channel in float32 (2.8 in float16, one H100); each of a bin saves about 0.27
+(an estimate from the times of pixels alone)."""
 _READS = 13.0  # of windows and pixels of a bin, where pixels alone are 62 (`pool`)
 _MOST = 1 << 30  # bytes of all windows (by eye)
 _BLOCK = 1024
@@ -51,41 +49,6 @@ _ROWS, _PROGRAM, _WARPS = 16, 512, 4
 """Of a program: rows of windows, maxima along a row, warps (117 µs in float32 and 86 in float16,
 where nine such took 114 to 133 and 82 to 101: one H100)."""
 _BOXES = 256  # that a program reads at once (by eye)
-
-
-@dataclass(frozen=True)
-class CudaWindowsConfig:
-    """What the code of one phase depends on.
-
-    Attributes:
-        phase: Its Triton function, in `_CODE`.
-        elements: Of x, y and the boxes.
-        constants: Its `tl.constexpr` parameters by name.
-        warps: Of a program.
-    """
-
-    phase: str
-    elements: tuple[str, str, str]
-    constants: tuple[tuple[str, Constant], ...]
-    warps: int
-
-
-_CODE = {
-    "weighed": ("boxes images worth bad", (*BOX_INTEGERS, "h", "w"), ""),
-    "windows": (
-        "x worth most codes",
-        ("c", "h", "w", "x_n", "x_h", "x_w"),
-        "c x_n x_h x_w",
-    ),
-    "pooled": (
-        "x boxes images worth most codes y places",
-        (
-            *BOX_INTEGERS, "c", "h", "w", "x_n", "x_h", "x_w", "y_k", "y_c", "y_p", "y_q",
-            "at_k", "at_c", "at_p", "at_q",
-        ),
-        "c x_n x_h x_w y_k y_c y_p y_q at_k at_c at_p at_q",
-    ),
-}  # fmt: skip
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -126,7 +89,10 @@ def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]
     most = temps.room("most", count, x.dtype.itemsize)
     # What is not asked for is not written, wherever its pointer goes.
     codes = temps.room("codes", count, 1) if op.places else worth
-    elements = (element_of(x), element_of(y), boxes.elements[0])
+    kinds = {
+        "x": element_of(x), "most": element_of(x), "y": element_of(y), "codes": "u8",
+        "boxes": boxes.elements[0], "images": boxes.elements[1],
+    }  # fmt: skip
     bins: dict[str, Constant] = {"P": op.bins[0], "Q": op.bins[1], "SCALE": float(op.scale)}
     exact, double = exact_kind(call), x.dtype.itemsize == 8
     n, c, h, w = x.shape
@@ -137,7 +103,8 @@ def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]
         phase: str, operands: dict[str, Operand], integers: dict[str, int], programs: int,
         warps: int, **constants: Constant,
     ) -> Launch:  # fmt: skip
-        config = CudaWindowsConfig(phase, elements, tuple(constants.items()), warps)
+        elements = tuple((name, kinds[name]) for name in operands if name in kinds)
+        config = RoiPhaseConfig(phase, elements, tuple(constants.items()), warps)
         return Launch(config, operands, integers, programs)
 
     weighed = launch(
@@ -175,21 +142,6 @@ def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]
     return weighed, windows, pooled
 
 
-def _entry(config: CudaWindowsConfig) -> Entry:
-    pointers, integers, multiples = _CODE[config.phase]
-    x, y, boxes = config.elements
-    elements = {"x": x, "most": x, "y": y, "boxes": boxes, "images": boxes, "codes": "u8"}
-    return Entry(
-        f"roi.pool_windows_code:{config.phase}",
-        tuple((name, elements.get(name, "i32")) for name in pointers.split()),
-        integers,
-        dict(config.constants),
-        multiples=tuple(multiples.split()),
-        warps=config.warps,
-        contract=False,
-    )
-
-
 ROI_POOL_WINDOWS = CudaKernel(
-    "roi.pool_windows", (RoiPool,), CudaWindowsConfig, _supports, _variants, _entry
+    "roi.pool_windows", (RoiPool,), RoiPhaseConfig, _supports, _variants, phase_entry
 )

@@ -27,17 +27,18 @@ def weighed(
         report_bad(boxes, images, bad, count, n, b_row, i_row, False, EXACT, BLOCK)
     inside = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
-        box = tl.minimum(start + tl.arange(0, BLOCK), count - 1)
-        x1, y1, x2, y2, finite = scaled(corners_of(boxes, box, b_row, b_step, False, EXACT), SCALE)
-        there, _ = image_of(boxes, images, box, box < count, n, b_row, i_row, False, EXACT)
+        box = start + tl.arange(0, BLOCK)
+        known = box < count
+        there, _ = image_of(boxes, images, box, known, n, b_row, i_row, False, EXACT)
+        corners = corners_of(boxes, tl.minimum(box, count - 1), b_row, b_step, False, EXACT)
+        x1, y1, x2, y2, finite = scaled(corners, SCALE)
         down = tl.minimum(y2 - y1 + 1, h.to(y1.dtype))
         along = tl.minimum(x2 - x1 + 1, w.to(y1.dtype))
-        fits = there & finite & (down >= SIDE * P) & (along >= SIDE * Q)
-        fits = fits & (start + tl.arange(0, BLOCK) < count)
+        fits = known & there & finite & (down >= SIDE * P) & (along >= SIDE * Q)
         inside += tl.where(fits, down * along, 0.0).to(tl.float32)
     total = tl.sum(inside, 0)
-    images_too = n.to(tl.float32) * h.to(tl.float32) * w.to(tl.float32)
-    tl.store(worth, (total >= LEAST * images_too).to(tl.int32))
+    pixels = n.to(tl.float32) * h.to(tl.float32) * w.to(tl.float32)
+    tl.store(worth, (total >= LEAST * pixels).to(tl.int32))
 
 
 @triton.jit

@@ -17,13 +17,11 @@ from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, cached_micros, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two
+from saccade.kernels.cuda.roi.box_phases import RoiPhaseConfig, Scratchpad, phase_entry
 from saccade.kernels.cuda.roi.gradient_steps import (
     PART,
-    RoiGradientConfig,
-    Scratchpad,
     Tile,
     axes_launch,
-    gradient_entry,
     issue_micros,
     pitch_of,
     ranked,
@@ -97,15 +95,15 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
         **channels_strides(grad, "g", "kcpq"), **channels_strides(y, "y", "nchw"),
     }  # fmt: skip
     programs = n * -(-h // tile[0]) * -(-w // tile[1]) * -(-c // tile[2]) * p * q
-    config = RoiGradientConfig("ps", elements, constants, tile[3])
+    config = RoiPhaseConfig("ps", elements, constants, tile[3])
     return (first, Launch(config, operands, integers, programs))
 
 
 PS_ROI_GRADIENT = CudaKernel(
     "roi.ps_gradient",
     (PsRoiGradient,),
-    RoiGradientConfig,
+    RoiPhaseConfig,
     _supports,
     _variants,
-    gradient_entry,
+    phase_entry,
 )
