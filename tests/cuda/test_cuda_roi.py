@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from saccade.ir import DType
-from saccade.kernels.base import Call
+from saccade.kernels.base import Call, Out
 from saccade.kernels.cuda.roi.align import ROI_ALIGN
 from saccade.kernels.cuda.roi.pool import ROI_POOL
 from saccade.kernels.cuda.roi.pool_windows import ROI_POOL_WINDOWS
@@ -151,3 +152,30 @@ def test_images_without_windows(call, reason):
 def test_what_has_windows():
     smallest = pooling(9, LAST, shape=(1, 1, 4, 4))
     assert ROI_POOL_WINDOWS.supports(smallest) is None
+
+
+@pytest.mark.parametrize(
+    ("side", "count", "pays"),
+    [
+        (11, 12, True),  # 12 images full of pixels: as many as windows want
+        (11, 11, False),
+        (7, 60, True),  # bins of just four rows: 60 times 64 of 144 pixels
+        (6, 60, False),
+        (np.inf, 60, False),
+    ],
+)
+def test_whether_windows_pay(side, count, pays):
+    rows = np.array([(i % 2, 0, 0, side, side) for i in range(2 * count)], np.float32)
+    rows = np.concatenate([rows, [(5, 0, 0, 11, 11), (np.nan, 0, 0, 11, 11)] * 9])  # of no image
+    boxes = rows.astype(np.float32)
+    x = np.zeros((2, 1, 12, 12), np.float32)
+    inputs = (row_major(DType.F32, x.shape), row_major(DType.F32, boxes.shape))
+    pooled = row_major(DType.F32, (len(boxes), 1, 2, 2))
+    first, *_ = ROI_POOL_WINDOWS.launch(
+        Call(RoiPool((2, 2), 1.0), inputs, (pooled,), (False, False), H200)
+    )
+    # By itself, with its temporary as a result.
+    alone = replace(first, operands={**first.operands, "worth": Out(0)})
+    call = Call(RoiPool((2, 2), 1.0), inputs, (row_major(DType.I32, (1,)),), (False, False), H200)
+    kernel = replace(ROI_POOL_WINDOWS, supports=lambda _: None)
+    assert interpret(kernel, call, [x, boxes], (alone,))[0].tolist() == [pays]
