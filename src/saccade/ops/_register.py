@@ -146,6 +146,12 @@ def _kind(tensor: Tensor) -> str:
     return f"{nested}{layout} {tensor.dtype} on {tensor.device}"
 
 
+def _on_one_gpu(arguments: Sequence[object]) -> bool:
+    """Whether all tensors are; what is on the CPU or on meta has the number -1."""
+    ordinals = {a.get_device() for a in arguments if isinstance(a, Tensor)}
+    return len(ordinals) == 1 and -1 not in ordinals
+
+
 def _on_one_device(
     name: str, names: Sequence[str], needed: Sequence[str], function: Function
 ) -> Function:
@@ -156,10 +162,8 @@ def _on_one_device(
     """
 
     def call(*arguments: object) -> object:
-        # A closer look but where all are on one GPU, as each call of a small operator pays for it.
-        # What is on none (on the CPU, on meta) has the number -1.
-        ordinals = {a.get_device() for a in arguments if isinstance(a, Tensor)}
-        if needed or len(ordinals) != 1 or -1 in ordinals:
+        # Each call of a small operator pays for what is looked at.
+        if needed or not _on_one_gpu(arguments):
             check(arguments)
         return function(*arguments)
 
