@@ -116,7 +116,9 @@ def _empty(name: str) -> Callable[..., Any]:
         pass
 
     gradient = None if name.endswith("nms") else Gradient(keep, nothing)
-    found: Callable[..., Any] = define(f"_empty_{name}{own}", nothing, nothing, gradient=gradient)
+    define(f"_empty_{name}{own}", nothing, nothing, gradient=gradient)
+    # Not what `define` gives, which goes past PyTorch's dispatcher.
+    found: Callable[..., Any] = getattr(torch.ops.saccade, f"_empty_{name}").default
     return found
 
 

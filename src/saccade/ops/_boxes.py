@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.ops._register import Gradient
+from saccade.ops._register import Function, Gradient
 from saccade.ops._tensors import FLOATS, memory_format, refuse_type
 
 __all__ = [
@@ -143,7 +143,7 @@ class SampledBins(PooledBins):
         return f"{super().extra_repr()}, sampling_ratio={self.sampling_ratio}"
 
 
-def regions_gradient(operator: Any) -> Gradient:  # noqa: ANN401 - an operator of torch.ops
+def regions_gradient(operator: Function) -> Gradient:
     """How bins are differentiated that an operator gives beside the places that they come from.
 
     Args:
@@ -161,7 +161,7 @@ def _keep_regions(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
 
 
 def _regions_backward(
-    operator: Any,  # noqa: ANN401
+    operator: Function,
     ctx: Any,  # noqa: ANN401
     grad: Tensor,
     _places: object,

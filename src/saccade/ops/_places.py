@@ -86,10 +86,13 @@ def place_of(tensors: Sequence[Tensor], *, products: bool) -> CudaLibrary | Offl
 
 def _rounds_to_tf32() -> bool:
     """Whether PyTorch's own products of float32 matrices may."""
-    matmul = torch.backends.cuda.matmul
-    if hasattr(torch.backends, "fp32_precision"):  # since 2.9, where the older flag may refuse
-        return bool(matmul.fp32_precision == "tf32")
-    return bool(matmul.allow_tf32)
+    if _precision is not None:  # since 2.9, where the older flag may refuse
+        return bool(_precision("cuda", "matmul") == "tf32")
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+# What `torch.backends.cuda.matmul.fp32_precision` asks in six times the time.
+_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
 def library_at(place: object) -> OperatorLibrary:

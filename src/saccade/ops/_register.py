@@ -1,13 +1,13 @@
 """How an operator becomes one of PyTorch's: schema, kernel, shapes, gradient, batching.
 
 Everything goes through `torch.library`, so that `torch.compile`, `torch.export` and `torch.func`
-see an operator with known shapes rather than Python code to trace into.
+see an operator with known shapes rather than Python code to trace into; calls that nothing of it
+wants to know of go past it (`_direct`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from saccade.errors import OperandError
+from saccade.ops._direct import Function, Gradient, direct
 from saccade.ops._places import offline
 from saccade.ops._tensors import PLAIN, refuse_type
 
-__all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
+__all__ = ["Function", "Gradient", "define", "define_gradient", "each_of_batch"]
 
 # Results lie as operands do: compiled code has to hand over what shape functions have seen.
 # Older versions of PyTorch have the tag for the order of strides only.
@@ -27,8 +28,6 @@ _AS_TRACED = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_str
 
 _NESTED = ("NestedTensorCPU", "NestedTensorCUDA")
 _AUTOCAST = ("CPU", "CUDA")
-
-Function = Callable[..., Any]
 
 
 class _Library(torch.library.Library):
@@ -60,20 +59,6 @@ def _has_tangent(value: object) -> bool:
 _LIBRARY = _Library("saccade", "FRAGMENT")
 
 
-@dataclass(frozen=True, slots=True)
-class Gradient:
-    """How an operator is differentiated.
-
-    Attributes:
-        keep: `keep(ctx, inputs, output)`: remember what `backward` needs.
-        backward: `backward(ctx, *grads)`: a gradient or None for each input of the schema. It looks
-            at `ctx.needs_input_grad` and computes what is asked for, no more.
-    """
-
-    keep: Function
-    backward: Function
-
-
 def define(
     schema: str,
     run: Function,
@@ -82,7 +67,7 @@ def define(
     gradient: Gradient | None = None,
     batched: Function | None = None,
     autocast: Function | None = None,
-) -> Any:  # noqa: ANN401 - an operator of torch.ops, which carries no types
+) -> Function:
     """Register `saccade::…`.
 
     Args:
@@ -96,7 +81,7 @@ def define(
             again from within itself.
 
     Returns:
-        The operator, to be called as a function.
+        The operator as a function: through PyTorch's dispatcher or past it (`_direct`).
     """
     name = schema.partition("(")[0]
     qualified = f"saccade::{name}"
@@ -122,7 +107,9 @@ def define(
     if autocast is not None:
         for device in _AUTOCAST:
             _LIBRARY.impl(name, _outside_autocast(autocast, device), f"Autocast{device}")
-    return operator
+    if gradient is None:  # the dispatcher has nothing of Python's to go through
+        return operator  # type: ignore[no-any-return]
+    return direct(operator, run, gradient, autocast=autocast is not None)
 
 
 def _refusing(name: str, names: Sequence[str]) -> Function:
@@ -194,7 +181,7 @@ def _or_ahead(fake: Function, run: Function) -> Function:
     return call
 
 
-def define_gradient(schema: str, run: Function, fake: Function) -> Any:  # noqa: ANN401
+def define_gradient(schema: str, run: Function, fake: Function) -> Function:
     """Register an operator that computes gradients, and that has none itself.
 
     Differentiating it raises a RuntimeError that names it.
