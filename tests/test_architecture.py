@@ -185,6 +185,7 @@ IMPORTS = {
         "backends/cuda/gpus",
         "backends/cuda/runtime",
         "backends/cuda/target",
+        "bundlefile",
         "caches",
         "errors",
         "ir",
@@ -206,6 +207,7 @@ IMPORTS = {
         "backends/cpu/processor",
         "backends/cpu/runtime",
         "backends/cpu/target",
+        "bundlefile",
         "caches",
         "errors",
         "graphfile",
@@ -319,6 +321,7 @@ IMPORTS = {
     "cli": {
         "__init__",
         "backends/cuda/gpus",
+        "bundlefile",
         "caches",
         "devices",
         "errors",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from saccade.version import VERSION
 
 if TYPE_CHECKING:
     from saccade.engine import Engine
+    from saccade.plan import Plan
 
 __all__ = ["bundle_at", "bundled_model"]
 
@@ -29,7 +29,7 @@ _WITHOUT_MEANING = ("cache", "limits")
 
 def bundle_at(source: object) -> Path | None:
     """The path of a bundle, if that is what a source is."""
-    path = usable_path(source) if isinstance(source, (str, os.PathLike)) else None
+    path = usable_path(source)
     return path if path is not None and is_bundle(path) else None
 
 
@@ -65,7 +65,20 @@ def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked 
             )
     chosen = device_named(head.device)
     # In place of an engine: whoever needs one asks for what no bundle holds.
-    return Model(_refusal(path, file), chosen.arrays, chosen.bundled(file), options)
+    return _BundledModel(_refusal(path, file), chosen.arrays, chosen.bundled(file), options)
+
+
+class _BundledModel(Model):
+    """A model whose plans are those that were built."""
+
+    def plan(self, *args: object, **shapes: object) -> Plan:
+        """See the base class.
+
+        Raises:
+            OptionError: If it was not built for these shapes.
+        """
+        named = self._named(args, self._with_held(args, shapes))
+        return self._program(self._shapes(named)).plan
 
 
 def _refusal(path: Path, file: BundleFile) -> Callable[[], Engine]:

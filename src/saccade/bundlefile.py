@@ -2,9 +2,10 @@
 
     magic (16)  header bytes (8)  SHA-256 of the header (32)  header (JSON)  pad  entries
 
-The header says which Saccade wrote it and for which device, the model's signature, and for each
-entry its name, place, size and SHA-256. Nothing of it is used before it is checked. It holds
-machine code: whoever may write it may run what they like where it is run.
+The header says which Saccade wrote it and for which device and machines, the model's signature, and
+for each entry its name, place, size and SHA-256. Entries of a model's bundle are those of one
+machine after the other (`BundlePart`); what is the same is there once. Nothing of it is used before
+it is checked. It holds machine code: whoever may write it may run what they like where it is run.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from saccade.errors import ModelError
 from saccade.files import open_regular, whole_file
 from saccade.signature import Signature
 
-__all__ = ["BundleFile", "BundleHead", "is_bundle", "open_bundle", "write_bundle"]
+__all__ = ["BundleFile", "BundleHead", "BundlePart", "is_bundle", "open_bundle", "write_bundle"]
 
 _BUNDLE = b"saccade bundle "
-_MAGIC = _BUNDLE + b"2"
+_MAGIC = _BUNDLE + b"3"
 _PREFIX = struct.Struct("<16sQ32s")
 _ALIGN = 4096  # bytes: entries are mapped
 _LONGEST_HEADER = 1 << 28
@@ -41,8 +42,8 @@ class BundleHead:
         device: Name of the device that it runs on.
         precision: As in `Options.precision`.
         threads: Width of the team.
-        machine: Names the machine that it was made for, for people and for the device.
-        signature: Inputs and outputs of the model.
+        machines: For each that it was made for what names it, for people and for the device.
+        signature: Inputs and outputs of the model, as far as there are programs for them.
         shapes: Sets of input shapes that there are programs for.
         model: Digest of the model's file.
     """
@@ -51,7 +52,7 @@ class BundleHead:
     device: str
     precision: str
     threads: int
-    machine: Mapping[str, str]
+    machines: tuple[Mapping[str, str], ...]
     signature: Signature
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
     model: str
@@ -67,19 +68,23 @@ def is_bundle(path: Path) -> bool:
 
 
 def write_bundle(path: Path, head: BundleHead, entries: Mapping[str, bytes]) -> int:
-    """Write a bundle; gives its size in bytes.
+    """Write a bundle; gives its size in bytes. Entries with the same content share a place.
 
     Raises:
         OSError: If it cannot be written; what was there stays.
     """
     # Counted from the first entry on: the header holds them, and its length depends on them.
     places, at = [], 0
+    unique: dict[str, tuple[int, bytes]] = {}
     for name, content in entries.items():
-        places.append((name, at, len(content), hashlib.sha256(content).hexdigest()))
-        at = _up(at + len(content))
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in unique:
+            unique[digest] = at, content
+            at = _up(at + len(content))
+        places.append((name, unique[digest][0], len(content), digest))
     fields = {
         "saccade": head.saccade, "device": head.device, "precision": head.precision,
-        "threads": head.threads, "machine": dict(head.machine), "shapes": head.shapes,
+        "threads": head.threads, "machines": [*map(dict, head.machines)], "shapes": head.shapes,
         "signature": head.signature.to_json(), "model": head.model, "entries": places,
     }  # fmt: skip
     header = json.dumps(fields, separators=(",", ":")).encode()
@@ -87,7 +92,7 @@ def write_bundle(path: Path, head: BundleHead, entries: Mapping[str, bytes]) -> 
     with whole_file(path) as stream:
         stream.write(_PREFIX.pack(_MAGIC, len(header), hashlib.sha256(header).digest()) + header)
         stream.write(bytes(start - _PREFIX.size - len(header)))
-        for content in entries.values():
+        for _, content in unique.values():
             stream.write(content)
             stream.write(bytes(_up(len(content)) - len(content)))
     return start + at
@@ -164,6 +169,32 @@ class BundleFile:
         return content
 
 
+class BundlePart:
+    """What the bundle of a model holds for one of its machines.
+
+    Args:
+        file: The bundle.
+        number: Of the machine.
+
+    Attributes:
+        head: Of the bundle.
+        machine: Names the machine.
+    """
+
+    def __init__(self, file: BundleFile, number: int) -> None:
+        self._file, self._number = file, number
+        self.head, self.machine = file.head, file.head.machines[number]
+
+    @staticmethod
+    def name(number: int, entry: str) -> str:
+        """What an entry of one of the machines is called in the bundle."""
+        return f"{number}/{entry}"
+
+    def read(self, entry: str) -> memoryview:
+        """An entry's bytes: see `BundleFile.read`."""
+        return self._file.read(self.name(self._number, entry))
+
+
 def open_bundle(path: Path) -> BundleFile:
     """The bundle in a file.
 
@@ -190,7 +221,7 @@ def _head(fields: Mapping[str, Any]) -> BundleHead:
         str(fields["device"]),
         str(fields["precision"]),
         int(fields["threads"]),
-        {str(k): str(v) for k, v in fields["machine"].items()},
+        tuple({str(k): str(v) for k, v in one.items()} for one in fields["machines"]),
         Signature.from_json(fields["signature"].encode()),
         shapes,
         str(fields["model"]),

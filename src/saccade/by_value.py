@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
@@ -111,7 +111,17 @@ class ByValueModel(Model):
             model, rest = self._part(self._named((), self._with_held((), given)))
             model.warm(rest)
 
-    def save(self, path: str | os.PathLike[str], *shapes: Mapping[str, object]) -> int:
+    def run_bytes(self, **shapes: object) -> int:
+        """See the base class; inputs whose values decide are given as arrays."""
+        model, rest = self._part(self._named((), shapes))
+        return model.run_bytes(**rest)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *shapes: Mapping[str, object],
+        machines: Sequence[str] = (),
+    ) -> int:
         """Refused: a bundle holds programs for shapes.
 
         Raises:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from saccade import collector, layout, tuning
 from saccade import plan as planner
 from saccade.ahead import kernels_ahead, kernels_of, layouts_ahead
-from saccade.bundlefile import BundleHead, write_bundle
+from saccade.bundlefile import BundleHead, BundlePart, write_bundle
 from saccade.devices import device_named
-from saccade.errors import InputError
+from saccade.errors import InputError, OptionError
 from saccade.ir import Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
 from saccade.kernels.base import Call, Key
@@ -100,6 +100,15 @@ class Engine:
         with collector.put_off():  # and no layout is left once it goes on
             return self._plan(self._lay_out(sizes, self.backend.available, reuse=True), sizes)
 
+    def run_bytes(self, shapes: Sequence[tuple[int, ...]]) -> int:
+        """Bytes that a run takes beside constants, whatever was compiled before: see `plan`."""
+        sizes = sizes_of(self.graph, shapes)
+        with collector.put_off():
+            # Of a first plan, for which all code counts as available.
+            laid = self._lay_out(sizes, lambda _kernel, _config: True, reuse=True)
+            plan = self._plan(laid, sizes)
+        return plan.arena_bytes + plan.output_bytes
+
     def _lay_out(
         self, sizes: Mapping[str, int], available: layout.Available, *, reuse: bool = False
     ) -> layout.GraphLayout:
@@ -159,23 +168,36 @@ class Engine:
             self.backend.expect(needs, self.graph, self.identity, program)
         return program
 
-    def bundle(self, path: Path, sizes: Sequence[Sequence[tuple[int, ...]]]) -> int:
+    def bundle(
+        self, path: Path, sizes: Sequence[Sequence[tuple[int, ...]]], others: Sequence[Engine] = ()
+    ) -> int:
         """Write a bundle with a program for each set of input shapes; its size in bytes.
+
+        Args:
+            path: The file.
+            sizes: The sets.
+            others: The model's engines for other machines, which it is for in place of this one.
 
         Raises:
             InputError: If shapes do not fit the model.
-            OptionError: If the device has no bundles.
+            OptionError: If the device has no bundles, or none for several machines.
             OSError: If it cannot be written.
         """
-        plans = [self.plan(shapes) for shapes in sizes]
-        machine, entries = self.backend.bundle(plans, self.graph, self.identity)
+        if len(others) > 1 and self._options.device != "cpu":
+            raise OptionError(f"a bundle for {self._options.device} is for one machine")
+        made, entries = [], dict[str, bytes]()
+        for number, one in enumerate(others or (self,)):
+            plans = [one.plan(shapes) for shapes in sizes]
+            machine, part = one.backend.bundle(plans, one.graph, one.identity)
+            made.append(machine)
+            entries |= {BundlePart.name(number, name): content for name, content in part.items()}
         head = BundleHead(
             VERSION,
             self._options.device,
             self._options.precision.value,
             self._options.resolved_threads,
-            machine,
-            self.signature,
+            tuple(made),
+            self.signature.narrowed(sizes),
             tuple(tuple(map(tuple, shapes)) for shapes in sizes),
             self.identity,
         )

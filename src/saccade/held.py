@@ -11,8 +11,8 @@ thread that the run was begun on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from saccade.errors import InputError, LaunchError
 from saccade.signature import TensorInfo
 
-__all__ = ["FIRST_OF_STEPS", "get", "holding", "put", "taken"]
+__all__ = ["FIRST_OF_STEPS", "get", "given", "holding", "put"]
 
 FIRST_OF_STEPS = 1 << 20
 """Handles from here on are those of steps; a model has fewer inputs."""
@@ -43,6 +43,29 @@ def holding(objects: Mapping[int, object] | None = None) -> Iterator[None]:
         yield
     finally:
         _HELD.reset(token)
+
+
+def given(
+    inputs: Sequence[TensorInfo], values: Mapping[str, object]
+) -> AbstractContextManager[None]:
+    """`holding` of what the caller gave, by the places of its inputs.
+
+    Args:
+        inputs: Of the model; the `dtype` of those that are held is the type: `string`,
+            `sequence(float32)`, …
+        values: Of all inputs, by name. An array or what makes one, a list of these for a sequence,
+            None for an absent optional value.
+
+    Raises:
+        InputError: If one is of another type.
+    """
+    return holding(
+        {
+            place: _taken(info, info.dtype, values[info.name])
+            for place, info in enumerate(inputs)
+            if info.held
+        }
+    )
 
 
 def get(handle: int) -> object:
@@ -69,21 +92,8 @@ def put(handle: int, value: object) -> None:
     objects[handle] = value
 
 
-def taken(info: TensorInfo, value: object) -> object:
-    """What the caller gave for an input, as ONNX's reference implementation takes it.
-
-    Args:
-        info: The input; its `dtype` is the type: `string`, `sequence(float32)`, …
-        value: An array or what makes one, a list of these for a sequence, None for an absent
-            optional value.
-
-    Raises:
-        InputError: If it is of another type.
-    """
-    return _taken(info, info.dtype, value)
-
-
 def _taken(info: TensorInfo, kind: str, value: object) -> object:
+    """What the caller gave for an input, as ONNX's reference implementation takes it."""
     outer, _, inner = kind.partition("(")
     if outer == "optional":
         return None if value is None else _taken(info, inner[:-1], value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, overload
 
@@ -44,7 +44,7 @@ class Model:
         made_by: Makes an equal one.
     """
 
-    made_by: Callable[[], Model]
+    made_by: Callable[..., Model]
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Model:
 
     def __repr__(self) -> str:
         sides = (", ".join(info.text for info in side) for side in (self.inputs, self.outputs))
-        return f"<saccade.{type(self).__name__}: {' -> '.join(sides)}>"
+        return f"<saccade.Model: {' -> '.join(sides)}>"
 
     # A tuple where the model has several outputs, which no type can tell: the checker shows arrays
     # and lets what it cannot know pass.
@@ -162,7 +162,7 @@ class Model:
         preload("numpy.ma")  # which medians import
 
         program = self._program(tuple(a.shape for a in arrays))
-        with self._holding(named):
+        with held.given(self.inputs, named):
             readings = program.profile(arrays, repeat)
             whole = self._whole(program, arrays)
         return Profile.of(program.plan, readings, program.speeds(), program.facts(), whole)
@@ -196,7 +196,7 @@ class Model:
         named = self._named(args, kwargs)
         arrays = self._arrays(named)
         program = self._program(tuple(a.shape for a in arrays))
-        with self._holding(named):
+        with held.given(self.inputs, named):
             times = clocked(lambda: program.run(arrays), self._clock, self._queued, seconds)
         return report_of(title, profile, times, self._options, self._started)
 
@@ -227,7 +227,7 @@ class Model:
         check_seconds(seconds)
         named = self._named(args, kwargs)
         arrays = self._arrays(named)
-        with self._holding(named):
+        with held.given(self.inputs, named):
             outcome = self._started().tune(arrays, seconds, report)
         # Not while it searches: others go on with the programs of before.
         with self._lock:
@@ -251,29 +251,40 @@ class Model:
             self._program(sizes)
             self._program(sizes)  # what is asked for again is kept on disk
 
-    def save(self, path: str | os.PathLike[str], *shapes: Mapping[str, object]) -> int:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *shapes: Mapping[str, object],
+        machines: Sequence[str] = (),
+    ) -> int:
         """Write one file from which `saccade.compile` runs the model where no compiler is.
 
         Args:
             path: The file.
-            *shapes: For each program in it the inputs' shapes by name; `{}` for a model whose
-                shapes are all fixed.
+            *shapes: For each program in it the inputs' shapes by name; `{}` where all are fixed.
+            machines: CPUs that it is for (`compile`'s `machine`) in place of this one. A processor
+                runs the programs of the one that it counts as, or the best that it can.
 
         Returns:
             Its size in bytes.
 
         Raises:
             InputError: If shapes do not fit the model.
-            OptionError: If there are none, no file can be called so, or the device has no bundles.
+            OptionError: If there are none, no such file or machine, or the device has no bundles.
             OSError: If it cannot be written.
         """
         if not shapes:
             raise OptionError("save needs the inputs' shapes, once for each program in the file")
-        target = usable_path(path) if isinstance(path, (str, os.PathLike)) else None
-        if target is None:
+        if (target := usable_path(path)) is None:
             raise OptionError(f"{path!r} cannot be the path of a file")
         sizes = [self._sizes("save", given) for given in shapes]
-        return self._started().bundle(target, sizes)
+        width = self._options.resolved_threads
+        others = [self.made_by(machine=name, threads=width)._started() for name in machines]
+        return self._started().bundle(target, sizes, others)
+
+    def run_bytes(self, **shapes: object) -> int:
+        """Bytes that a run of these shapes takes beside constants, whatever was compiled before."""
+        return self._started().run_bytes(self._shapes(self._named((), shapes)))
 
     @property
     def algorithms(self) -> tuning.Algorithms:
@@ -330,7 +341,7 @@ class Model:
         program = self._program(tuple(a.shape for a in arrays))
         if not self._holds:
             return self._give(program.run(arrays), given.values())
-        with self._holding(given):
+        with held.given(self.inputs, given):
             results = program.run(arrays)
             plain = self._give(results, given.values())
             each = zip(self.outputs, results, plain, strict=True)
@@ -338,16 +349,6 @@ class Model:
                 held.get(int(np.asarray(handle))) if info.held else result
                 for info, handle, result in each
             )
-
-    def _holding(self, given: Mapping[str, object]) -> AbstractContextManager[None]:
-        """A run's objects: those of the caller by the places of their inputs."""
-        return held.holding(
-            {
-                place: held.taken(info, given[info.name])
-                for place, info in enumerate(self.inputs)
-                if info.held
-            }
-        )
 
     def _with_held(self, args: Sequence[object], shapes: Mapping[str, object]) -> dict[str, object]:
         """Shapes by name; what no memory holds has none, and needs none."""

@@ -175,12 +175,12 @@ def _check_file(name: str, given: object) -> None:
         raise OptionError(f"{name}={given!r} must be the path of a file")
 
 
-def usable_path(given: str | os.PathLike[str]) -> Path | None:
+def usable_path(given: object) -> Path | None:
     """A path that the file system could have; None for one with a NUL or half a character."""
-    text = os.fspath(given)
     try:
+        text = os.fspath(given)  # type: ignore[call-overload]
         encoded = os.fsencode(text)
-    except UnicodeEncodeError:
+    except (TypeError, UnicodeEncodeError):
         return None
     usable = isinstance(text, str) and b"\0" not in encoded
     return Path(text) if usable else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 
 from saccade.errors import InputError
 
@@ -42,6 +42,30 @@ class Signature:
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+
+    def narrowed(self, sets: Iterable[Sequence[Sequence[int]]]) -> Signature:
+        """The same for these sets of input shapes alone: an axis has a size if all agree on it.
+
+        Sizes of outputs that are expressions stay as they are.
+        """
+        symbols = [
+            {
+                name: size
+                for info, sizes in zip(self.inputs, shapes, strict=True)
+                for name, size in zip(info.shape, sizes, strict=not info.held)
+            }
+            for shapes in sets
+        ]
+        known = {
+            name: size
+            for name, size in (symbols[0] if symbols else {}).items()
+            if all(one.get(name) == size for one in symbols)
+        }
+
+        def fixed(info: TensorInfo) -> TensorInfo:
+            return replace(info, shape=tuple(known.get(axis, axis) for axis in info.shape))
+
+        return Signature(tuple(map(fixed, self.inputs)), tuple(map(fixed, self.outputs)))
 
     def to_json(self) -> str:
         """As text."""

@@ -215,7 +215,7 @@ def test_what_cannot_be_cut_is_run_whole_and_told(
         def reach(self):
             raise saccade.OptionError("a (Softmax) takes the softmax of the whole image")
 
-        def plan(self, **_shapes):
+        def run_bytes(self, **_shapes):
             raise saccade.PlanError("too large")
 
     monkeypatch.setattr("saccade.vision.tiles._LEAST_ELEMENTS", 1)

@@ -60,10 +60,10 @@ def test_a_network_is_built_for_each_architecture(tmp_path, machine):
     content[content.index(b"\x7fELF") + 100] ^= 1  # in the first cubin
     path.write_bytes(content)
     file = open_bundle(path)
-    codes = json.loads(bytes(file.read("plan/0")))["code"]
+    codes = json.loads(bytes(file.read("0/plan/0")))["code"]
     with pytest.raises(saccade.ModelError, match="is damaged"):
         for name in codes:
-            file.read(name)
+            file.read(f"0/{name}")
 
 
 def test_without_a_gpu_one_error_says_what_is_missing():

@@ -208,7 +208,7 @@ def test_choices_travel_to_a_machine_without_a_gpu(path, gpu, tmp_path, monkeypa
     built = cli("build", path, "--device", "cuda", "--machine", "h200", *TEXT,
                 "--import-algorithms", file, "-o", bundle)  # fmt: skip
     assert built.exit_code == 0 and built.stderr == "", (built.output, built.exception)
-    content = bytes(open_bundle(bundle).read("plan/0")).decode()
+    content = bytes(open_bundle(bundle).read("0/plan/0")).decode()
     assert f"{len(chosen)} step(s) as tuned: mine.json, sha256 " in content
     assert compiled(path, machine="h200").plan(SHAPE) != there
 

@@ -16,6 +16,7 @@ from runtime_models import convolutions, two_inputs
 import saccade
 from saccade import bundled, bundlefile
 from saccade.backends.cpu.store import bundled as cpu_bundled
+from saccade.backends.cpu.target import nearest_machine
 
 SHAPES = ({"x": (1, 3, 9, 7)}, {"x": (2, 3, 5, 6)})
 
@@ -136,7 +137,7 @@ def test_another_version_device_or_processor(made, tmp_path, monkeypatch):
         saccade.compile(path, precision="bf16")
     with pytest.raises(saccade.OptionError, match="built for device='cpu', not 'cuda'"):
         saccade.compile(path, device="cuda")
-    monkeypatch.setattr(cpu_bundled, "cpuinfo", lambda: {"flags": "fpu sse2"})
+    monkeypatch.setattr(cpu_bundled, "host_instructions", lambda: {"fpu", "sse2"})
     with pytest.raises(saccade.ModelError, match="this one lacks"):
         saccade.compile(path)
     monkeypatch.undo()
@@ -176,14 +177,14 @@ def test_a_header_that_lies(made, tmp_path):
     """Sealed as it should be, but of another form, or with entries beyond the file."""
     path, answers = made
     file = bundlefile.open_bundle(path)
-    entries = {"program/0": b"", "program/1": b"{}"}
+    entries = {"0/program/0": b"", "0/program/1": b"{}"}
     lying = tmp_path / "lying.saccade"
     bundlefile.write_bundle(lying, file.head, entries)
     for x, _ in answers:
         with pytest.raises(saccade.ModelError, match="no program of this version"):
             saccade.compile(lying)(x)
     bundlefile.write_bundle(lying, file.head, {})
-    with pytest.raises(saccade.ModelError, match="has no entry program/0"):
+    with pytest.raises(saccade.ModelError, match="has no entry 0/program/0"):
         saccade.compile(lying)(answers[0][0])
 
 
@@ -220,13 +221,99 @@ def test_the_command_builds(tmp_path):
     assert done.returncode == 0 and "2 program(s), for cpu" in done.stdout, done.stderr
     assert saccade.compile(out)(image(2, 3, 5, 6)).shape == (2, 5, 5, 6)
     for more, said in (
-        (["--shape", "x=1x3"], "x"), (["--arch", "sm_90"], "--arch and --machine are for"),
+        (["--shape", "x=1x3"], "x"), (["--arch", "sm_90"], "--arch is for --device cuda"),
+        (["--machine", "zen3,zen9"], "machine='zen9' is not one of"),
         (["--device", "cuda"], "say which GPU to build for"),
         (["--device", "cuda", "--arch", "sm_10"], "is not one of sm_80, sm_86, sm_89, sm_90"),
     ):  # fmt: skip
         refused = subprocess.run([*run, *more], capture_output=True, text=True, timeout=120,
                                  check=False)  # fmt: skip
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+
+
+def test_programs_for_several_processors_stand_side_by_side(tmp_path, monkeypatch):
+    """Each gets those of its description, another one the best that it has the instructions for."""
+    path, shape = tmp_path / "several.saccade", SHAPES[0]
+    source = convolutions().SerializeToString()
+    machines = ("desktop-avx2", "zen4", "zen3", "sapphire-rapids")
+    model = saccade.compile(source, threads=1, cache=False)
+    model.save(path, shape, machines=machines)
+    head = bundlefile.open_bundle(path).head
+    assert [one["machine"] for one in head.machines] == list(machines)
+    needed = {one["machine"]: set(one["instructions"].split()) for one in head.machines}
+    assert "avx512_vnni" in needed["zen4"] and "avx2" in needed["zen3"] == needed["desktop-avx2"]
+    plans = {
+        name: saccade.compile(source, threads=1, cache=False, machine=name).plan(**shape).to_json()
+        for name in machines
+    }
+    everything = set().union(*needed.values())
+    for own, there, taken in (
+        ("zen4", everything, "zen4"),
+        ("zen3", needed["zen3"], "zen3"),
+        ("desktop-avx2", needed["zen3"], "desktop-avx2"),
+        ("zen5", needed["zen4"], "zen4"),
+        ("zen5", everything, "sapphire-rapids"),
+        ("zen4", needed["zen3"], "desktop-avx2"),
+    ):
+        monkeypatch.setattr(cpu_bundled, "host_instructions", lambda there=there: there)
+        monkeypatch.setattr(cpu_bundled, "nearest_machine", lambda own=own: own)
+        assert saccade.compile(path).plan(**shape).to_json() == plans[taken], (own, taken)
+    monkeypatch.setattr(cpu_bundled, "host_instructions", lambda: {"fpu"})
+    with pytest.raises(saccade.ModelError, match="desktop-avx2, zen4, zen3, sapphire-rapids; this"):
+        saccade.compile(path)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_bundle_for_a_described_processor_has_its_bits(tmp_path, precision):
+    """Built with no code of this machine's: packed by NumPy, linked nowhere."""
+    name = nearest_machine()
+    options = {"threads": 2, "precision": precision, "cache": False}
+    source = convolutions().SerializeToString()
+    for number, (machine, machines) in enumerate(((name, ()), (None, (name,)))):
+        path = tmp_path / f"{number}.saccade"
+        made = saccade.compile(source, machine=machine, **options)
+        made.save(path, *SHAPES, machines=machines)
+        here = saccade.compile(source, **options)
+        for shape in SHAPES:
+            x = image(*shape["x"])
+            assert np.array_equal(saccade.compile(path)(x), here(x))
+
+
+def test_what_is_the_same_for_several_processors_is_there_once(tmp_path):
+    model = saccade.compile(convolutions().SerializeToString(), threads=1, cache=False)
+    model.save(tmp_path / "two", SHAPES[0], machines=("zen4", "zen5"))
+    file = bundlefile.open_bundle(tmp_path / "two")
+    places = {name: file._places[name][0] for name in file.names if "constant" in name}
+    shared = [name for name in places if name[0] == "0" and f"1{name[1:]}" in places]
+    assert shared
+    for name in shared:
+        assert places[f"1{name[1:]}"] == places[name]
+
+
+def test_a_bundle_says_what_it_takes_and_shows_the_plans_it_has(made, tmp_path):
+    path, _ = made
+    several, one = saccade.compile(path), tmp_path / "one.saccade"
+    assert str(several.inputs[0].shape) == "('N', 3, 'H', 'W')"
+    model = saccade.compile(convolutions().SerializeToString(), threads=2, cache=False)
+    model.save(one, SHAPES[0])
+    only = saccade.compile(one)
+    assert only.inputs[0].shape == (1, 3, 9, 7)
+    assert only.outputs[0].shape[0] == 1
+    for bundle in (several, only):
+        assert bundle.plan(**SHAPES[0]).to_json() == model.plan(**SHAPES[0]).to_json()
+    with pytest.raises(saccade.OptionError, match="alone, and nothing to make others of"):
+        several.plan(x=(1, 3, 9, 8))
+    with pytest.raises(saccade.InputError, match="1x3x9x7"):
+        only(image(1, 3, 9, 8))
+
+
+def test_a_bundle_for_other_devices_is_for_one_machine(tmp_path):
+    pytest.importorskip("triton")
+    model = saccade.compile(
+        convolutions().SerializeToString(), device="cuda", machine="h200", cache=False
+    )
+    with pytest.raises(saccade.OptionError, match="a bundle for cuda is for one machine"):
+        model.save(tmp_path / "none.saccade", SHAPES[0], machines=("h200", "a100"))
 
 
 def test_the_version_is_that_of_the_package():

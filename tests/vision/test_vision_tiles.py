@@ -78,24 +78,32 @@ def test_progress_is_told(exact):
 def test_what_fits_is_left_whole_and_what_does_not_is_cut(plain, monkeypatch):
     shape = (1, 3, 1000, 1200)
     assert vision.tiling_of(plain, shape) is None
-    needed = plain.plan(image=shape).arena_bytes
+    needed = plain.run_bytes(image=shape)
     monkeypatch.setattr(tiles, "MOST_BYTES", needed // 2)
     monkeypatch.setattr(tiles, "_TILE_BYTES", needed // 8)
     found = vision.tiling_of(plain, shape)
     assert len(found) > 4
-    plan = plain.plan(image=(1, 3, found.edge, found.edge))
-    larger = plain.plan(image=(1, 3, found.edge + 32, found.edge + 32))
-    assert plan.arena_bytes + plan.output_bytes <= needed // 8
-    assert larger.arena_bytes + larger.output_bytes > needed // 8
+    assert plain.run_bytes(image=(1, 3, found.edge, found.edge)) <= needed // 8
+    assert plain.run_bytes(image=(1, 3, found.edge + 32, found.edge + 32)) > needed // 8
     # Whatever is free: tiles may round otherwise.
     monkeypatch.setattr(tiles, "MOST_BYTES", 1 << 40)
     monkeypatch.setattr("saccade.memory.free_bytes", lambda: needed)
     assert vision.tiling_of(plain, shape) is None
 
 
+def test_what_ran_before_does_not_decide_what_is_cut():
+    """Later sizes take code that is there, and may take more memory: tiles stay as they are."""
+    model = saccade.compile(UPSCALER, threads=2, cache=False)
+    shape = {"image": (1, 3, 1000, 1200)}
+    before, planned = model.run_bytes(**shape), model.plan(**shape)
+    assert before == planned.arena_bytes + planned.output_bytes
+    model(np.zeros((1, 3, 90, 75), np.float32))
+    assert model.run_bytes(**shape) == before
+
+
 def test_tiles_that_would_be_mostly_overlap_are_larger(plain, monkeypatch):
     shape = (1, 3, 1000, 1200)
-    needed = plain.plan(image=shape).arena_bytes
+    needed = plain.run_bytes(image=shape)
     monkeypatch.setattr(tiles, "MOST_BYTES", needed // 4)
     for small in (needed // 400, 1):  # of 64 pixels, with 13 around each; and of none
         monkeypatch.setattr(tiles, "_TILE_BYTES", small)

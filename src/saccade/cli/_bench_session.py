@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from saccade.bundlefile import is_bundle
 from saccade.cli._bench_messages import Opened
 from saccade.cli._bench_process import EngineProcess
 from saccade.cli._engines import Arrays, EngineSpec
 from saccade.cli._rounds import Stats, alternate, cores_for, summarize
 from saccade.cli._shapes import Asked, declared_as, sizes_in
 from saccade.cli._signature import fixed_shapes, is_half, random_inputs, read_inputs, symbol_values
+from saccade.errors import OptionError
 from saccade.testing.compare import (
     ABSOLUTE_FLOOR,
     BF16_TOLERANCE,
@@ -113,7 +115,10 @@ def make_setup(
     Raises:
         ModelError: The file is missing or not ONNX.
         InputError: The shapes do not fit the model.
+        OptionError: It is a bundle, and others are to be timed.
     """
+    if is_bundle(path) and len(engines) > 1:
+        raise OptionError(f"{path} is a bundle, which no other engine runs: give the ONNX file")
     infos = read_inputs(path)
     axes = declared_as(infos, [shapes])
     infos = infos if axes is None else read_inputs(path, axes)

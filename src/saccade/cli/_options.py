@@ -24,11 +24,14 @@ __all__ = [
     "ShapeOption",
     "ThreadsOption",
     "existing_model",
+    "existing_onnx",
     "parse_programs",
     "parse_shapes",
 ]
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX file, or one that `build` wrote.")
+]
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -89,6 +92,20 @@ def existing_model(path: Path) -> Path:
     """
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
+    return path
+
+
+def existing_onnx(path: Path) -> Path:
+    """`path`, when it is a file and no bundle.
+
+    Raises:
+        ModelError: There is no such file.
+        OptionError: It is a bundle.
+    """
+    from saccade.bundlefile import is_bundle  # noqa: PLC0415 - `saccade --help` does without
+
+    if is_bundle(existing_model(path)):
+        raise OptionError(f"{path} is a bundle: this takes the ONNX file that it was built from")
     return path
 
 

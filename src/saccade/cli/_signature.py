@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from saccade.bundlefile import is_bundle, open_bundle
+from saccade.cli._options import existing_onnx
 from saccade.cli._print import note
 from saccade.cli._shapes import name_the_only
 from saccade.errors import InputError, ModelError
@@ -54,16 +56,19 @@ class InputInfo:
 
 
 def read_inputs(path: Path, axes: Asked = MappingProxyType({})) -> tuple[InputInfo, ...]:
-    """The inputs of an ONNX file that have no default value, in order.
+    """The inputs of a model that have no default value, in order.
 
     Args:
-        path: The file.
-        axes: Shapes in place of those that it declares.
+        path: An ONNX file, or a bundle.
+        axes: Shapes in place of those that it declares; a bundle's stay.
 
     Raises:
-        ModelError: The file is missing or not ONNX.
+        ModelError: The file is missing, or neither.
         InputError: A shape is of another rank.
     """
+    if is_bundle(path):
+        inputs = open_bundle(path).head.signature.inputs
+        return tuple(InputInfo(one.name, one.dtype, one.shape, one.held) for one in inputs)
     model = load_file(path)
     given = {initializer.name for initializer in model.graph.initializer}
     return tuple(
@@ -83,6 +88,8 @@ def output_kinds(path: Path) -> list[np.dtype[Any]]:
 
 def is_half(path: Path) -> bool:
     """Whether the file holds fp16 weights or takes fp16 inputs: its answers are that coarse."""
+    if is_bundle(path):
+        return any(one.dtype == "float16" for one in read_inputs(path))
     import onnx  # noqa: PLC0415
 
     half = onnx.TensorProto.FLOAT16
@@ -96,12 +103,12 @@ def load_file(path: Path) -> onnx.ModelProto:
 
     Raises:
         ModelError: The file is missing or not ONNX.
+        OptionError: It is a bundle.
     """
     import onnx  # noqa: PLC0415 - 0.1 s that `saccade --help` does not need
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
-    if not path.is_file():
-        raise ModelError(f"{path}: no such file")
+    existing_onnx(path)
     try:
         # Weights may be gigabytes, and nobody here looks at them.
         return onnx.load(str(path), load_external_data=False)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from saccade.cli._types import ModelLike, PlanLike, TensorInfoLike
 
-__all__ = ["file_facts", "signature", "summary", "work_facts"]
+__all__ = ["bundle_facts", "bundle_summary", "file_facts", "signature", "summary", "work_facts"]
 
 
 def file_facts(path: Path) -> dict[str, Any]:
@@ -39,6 +39,49 @@ def file_facts(path: Path) -> dict[str, Any]:
         "tensors": len(tensors),
         "parameter_bytes": sum(_nbytes(tensor) for tensor in tensors),
     }
+
+
+def bundle_facts(path: Path) -> dict[str, Any]:
+    """What a bundle says of itself: what wrote it, for which machines, its programs."""
+    from saccade.bundlefile import open_bundle  # noqa: PLC0415 - `saccade --help` does without
+
+    head = open_bundle(path).head
+    names = [info.name for info in head.signature.inputs]
+    ends = {"inputs": head.signature.inputs, "outputs": head.signature.outputs}
+    return {
+        "model": str(path),
+        "bytes": path.stat().st_size,
+        "saccade": head.saccade,
+        "device": head.device,
+        "machines": [dict(one) for one in head.machines],
+        "precision": head.precision,
+        "threads": head.threads,
+        "programs": [
+            {name: list(shape) for name, shape in zip(names, shapes, strict=True)}
+            for shapes in head.shapes
+        ],
+        **{
+            kind: [{"name": i.name, "dtype": i.dtype, "shape": list(i.shape)} for i in infos]
+            for kind, infos in ends.items()
+        },
+    }
+
+
+def bundle_summary(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The lines."""
+    size = size_text(facts["bytes"])
+    yield f"{facts['model']}: {size}, a bundle that Saccade {facts['saccade']} built"
+    team = f", teams of {facts['threads']}" if facts["device"] == "cpu" else ""
+    yield f"for: {facts['device']}, {facts['precision']}{team}"
+    for one in facts["machines"]:
+        told = [one[kind] for kind in one if kind != "instructions" and one[kind]]
+        yield f"machine: {', '.join(dict.fromkeys(told))}"
+    for program in facts["programs"]:
+        shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in program.items())
+        yield f"program: {shapes or 'no inputs'}"
+    for kind in ("inputs", "outputs"):
+        for info in facts[kind]:
+            yield f"{kind[:-1]} {info['name']}: {info['dtype']} {shape_text(info['shape'])}"
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

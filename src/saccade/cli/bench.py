@@ -64,15 +64,18 @@ def bench(
     engines = ("saccade", *_peers(against))
     path = existing_model(model)
     check_outputs(json=json)
+    from saccade.bundlefile import is_bundle, open_bundle
     from saccade.cli._bench_session import make_setup, run_bench
     from saccade.cli._progress import working
     from saccade.options import default_threads
 
+    # A bundle's teams are as wide as it says.
+    own = open_bundle(path).head.threads if is_bundle(path) else default_threads()
     setup = make_setup(
         path,
         engines,
         shapes,
-        threads=threads or default_threads(),
+        threads=threads or own,
         precision=precision,
         device=device,
         rounds=rounds,

@@ -16,6 +16,7 @@ from saccade.cli._options import (
     ModelArgument,
     PrecisionOption,
     ProgramShapesOption,
+    ThreadsOption,
     existing_model,
     parse_programs,
 )
@@ -30,7 +31,12 @@ ArchOption = Annotated[
     str | None, typer.Option(metavar="sm_90", help="Architecture of the GPU: sm_80 to sm_100.")
 ]
 BuildMachineOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The GPU to choose kernels for: h200, a100, …")
+    str | None,
+    typer.Option(
+        metavar="NAME[,NAME]",
+        help="What to choose kernels for: a GPU (h200, a100, …), or one CPU or several, whose "
+        "programs stand side by side (zen3, zen4, sapphire-rapids, …).",
+    ),
 ]
 BundleOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
@@ -45,14 +51,16 @@ def build(
     arch: ArchOption = None,
     machine: BuildMachineOption = None,
     precision: PrecisionOption = "fp32",
+    threads: ThreadsOption = None,
     shape: ProgramShapesOption = None,
     allow_reference: AllowOption = False,
     import_algorithms: ImportOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Compile MODEL for another machine, as one file that needs no compiler to run.
+    """Compile MODEL as one file that needs no compiler to run, for this machine or others.
 
-    Choices that were tuned on such a machine are taken from a file that `tune` exported.
+    A CPU runs the programs of the machine that it counts as, or the best that it can. Choices that
+    were tuned on such a machine are taken from a file that `tune` exported.
     """
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
@@ -64,16 +72,22 @@ def build(
     from saccade.cli._model import compile_shaped, warn_of_refusals
     from saccade.cli._progress import working
     from saccade.cli._signature import fixed_shapes
+    from saccade.devices import device_named
 
-    if device != "cuda" and (arch, machine) != (None, None):
-        raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
+    if device != "cuda" and arch is not None:
+        raise OptionError("--arch is for --device cuda")
     chosen = machine_for(arch, machine) if device == "cuda" else None
+    named = [] if machine is None or chosen else machine.split(",")
+    machines = [name.strip() for name in named]
+    for name in machines:
+        device_named("cpu").team(name)  # which refuses those that nobody describes
     compiled, asked, _ = compile_shaped(
         path,
         sets,
         device=device,
         precision=precision,
         machine=chosen,
+        threads=threads,
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
@@ -81,9 +95,11 @@ def build(
     if import_algorithms is not None:
         for one in sizes:
             warn_of_refusals(compiled.plan(**one))
-    with working(f"building {output} for {chosen or device}"):
-        nbytes = compiled.save(output, *sizes)
-    say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen or device}")
+    whom = chosen or ", ".join(machines) or device
+    with working(f"building {output} for {whom}"):
+        nbytes = compiled.save(output, *sizes, machines=machines)
+    say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {whom}")
     programs = [{name: list(shape) for name, shape in one.items()} for one in sizes]
     built = {"model": str(path), "output": str(output), "bytes": nbytes, "programs": programs}
-    give_json(json, {**built, "device": device, "machine": chosen, "precision": precision})
+    about = {"device": device, "machine": chosen, "machines": machines, "precision": precision}
+    give_json(json, {**built, **about})

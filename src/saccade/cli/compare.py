@@ -20,7 +20,7 @@ from saccade.cli._options import (
     PrecisionOption,
     ShapeOption,
     ThreadsOption,
-    existing_model,
+    existing_onnx,
     parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
@@ -81,7 +81,7 @@ def compare(
     """
     check_outputs(json=json)
     shapes = parse_shapes(shape)
-    path = existing_model(model)
+    path = existing_onnx(model)
     from saccade.cli._feeds import make_feeds
     from saccade.cli._model import compile_model
     from saccade.cli._progress import working

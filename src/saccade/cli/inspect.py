@@ -71,14 +71,19 @@ def inspect(
     Reasons are a line for each step: the kernel with the microseconds that it is expected to take;
     below it every other one, with its estimate or why it cannot be taken.
     """
-    if sum((stage is not None, plan, reasons, stages, assembly is not None)) > 1:
+    views = sum((stage is not None, plan, reasons, stages, assembly is not None))
+    if views > 1:
         raise OptionError("choose one of --stage, --plan, --reasons, --assembly and --stages")
     shapes = parse_shapes(shape)
     path = existing_model(model)
     check_outputs(json=json)
+    from saccade.bundlefile import is_bundle
     from saccade.cli._model import compile_shaped
     from saccade.cli._signature import fixed_shapes
 
+    if views == 0 and is_bundle(path):  # which need not run here
+        _bundle(path, json)
+        return
     compiled, (sizes,), _ = compile_shaped(
         path,
         [shapes],
@@ -113,6 +118,15 @@ def inspect(
         say_all(line for name, texts in found.items() for line in _code(name, texts))
     else:
         facts = _whole(path, compiled, sizes)
+    give_json(json, facts)
+
+
+def _bundle(path: Path, json: Path | None) -> None:
+    """Print what a bundle says of itself."""
+    from saccade.cli._summary import bundle_facts, bundle_summary
+
+    facts = bundle_facts(path)
+    say_fitted(bundle_summary(facts))
     give_json(json, facts)
 
 

@@ -50,7 +50,7 @@ def compile_ahead(path: str | PathLike[str], machine: str, *, tf32: bool = False
         yield
     entries = {cubins.portable_name(key): encode_cubin(c) for key, c in library.found.items()}
     made = {"arch": str(known.arch), "sources": cubins.sources}
-    head = BundleHead(VERSION, _DEVICE, "", 1, made, Signature((), ()), (), "")
+    head = BundleHead(VERSION, _DEVICE, "", 1, (made,), Signature((), ()), (), "")
     write_bundle(Path(path), head, entries)
 
 
@@ -69,7 +69,7 @@ def load_code(path: str | PathLike[str]) -> int:
     file = open_bundle(Path(path))
     if file.head.device != _DEVICE:
         raise ModelError(f"{path}: a model's bundle, no code of operators")
-    made = file.head.machine
+    (made,) = file.head.machines or ({},)
     cubins = cubins_of(int(made.get("arch", "0")))
     if (file.head.saccade, made.get("sources")) != (VERSION, cubins.sources):
         raise ModelError(

@@ -262,12 +262,11 @@ def _chosen(model: Model, shape: Sequence[int]) -> ImageTiles | str:
 def _needed(model: Model, shape: Sequence[int]) -> int:
     """Bytes that a run at this size needs: without bound if it has no plan, 0 if nobody knows."""
     try:
-        plan = model.plan(**{model.inputs[0].name: tuple(shape)})
+        return model.run_bytes(**{model.inputs[0].name: tuple(shape)})
     except PlanError:
         return 1 << 62
     except OptionError:  # a bundle has programs, and makes no plans
         return 0
-    return plan.arena_bytes + plan.output_bytes
 
 
 def _edge_for(model: Model, reach: Reach, shape: Sequence[int], most: int) -> int:

@@ -56,6 +56,7 @@ from saccade.processes import Processes
 from saccade.tuning import Outcome, TimingStore, TuneRequest
 
 if TYPE_CHECKING:
+    from saccade.backends.cpu.store.bundled import Unlinked
     from saccade.kernels.base import Kernel
     from saccade.program import Program
 
@@ -80,8 +81,7 @@ class CpuBackend:
 
     Attributes:
         target: The machine.
-        fusions, preferred, nominal_threads, alignment: See `saccade.backend.Backend`.
-        reuse_slowdown: The same.
+        fusions, preferred, nominal_threads, alignment, reuse_slowdown: As of `Backend`.
         objects: Compiled code.
     """
 
@@ -174,14 +174,20 @@ class CpuBackend:
         with forkless:
             from saccade.backends.cpu.store import bundled  # noqa: PLC0415 - few models are saved
 
-        return bundled.machine_of(), bundled.bundle_entries(
-            (self.build(plan, graph, identity), image_of(self._objects_of(plan))) for plan in plans
-        )
+        programs = (self._unlinked(plan, graph, identity) for plan in plans)
+        made = bundled.machine_of(self.target, self._elsewhere)
+        return made, bundled.bundle_entries(programs)
 
-    def _objects_of(self, plan: Plan) -> list[bytes]:
-        """A plan's code, all of which there is, and the driver's."""
-        found, driver_code = self._code(_keys(*plan.steps))
-        return [driver_code, *{file.symbol: file.code for file in found.values()}.values()]
+    def _unlinked(self, plan: Plan, graph: Graph, identity: str) -> Unlinked:
+        """What `build` makes, for a machine that need not be this one."""
+        program = self.build(plan, graph, identity) if self._elsewhere is None else None
+        files, driver_code = self._code(_keys(*plan.steps))
+        objects = [driver_code, *{file.symbol: file.code for file in files.values()}.values()]
+        if program is not None:
+            return plan, program.tables, program.constants, image_of(objects)
+        # Without packers, whose code is the other machine's as well: NumPy gives the same bits.
+        constants = constants_of(graph, identity, plan.constants, plan.constants_read)
+        return plan, tables_of(plan, files), constants, image_of(objects)
 
     def timings(self) -> TimingStore:
         """What `tune` measured of the code as it is now."""
@@ -351,7 +357,7 @@ class CpuBackend:
         make = compile_driver
         if self.objects.compiled > before:  # and so the driver's may be: not in our memory
             make = self._compiled_there
-        return files, driver_code(host_target(), make, disk=self._disk)
+        return files, driver_code(self.target, make, disk=self._disk)
 
     def _compiled_there(self, target: Target) -> bytes:
         """The driver, compiled in a child."""

@@ -22,7 +22,10 @@ __all__ = [
     "described_target",
     "foreign_target",
     "host_flags",
+    "host_instructions",
     "host_target",
+    "instructions_of",
+    "nearest_machine",
 ]
 
 Isa = str
@@ -162,6 +165,27 @@ def host_flags() -> Mapping[str, bool]:
     there = set(told.split())
     names = sorted({name for used in _USED.values() for name in used})
     return {name: _SYSTEM_NAMES.get(name, name) in there for name in names}
+
+
+def host_instructions() -> frozenset[str]:
+    """The instruction sets that this processor has, as the system calls them."""
+    info = cpuinfo()
+    return frozenset(info.get("flags", info.get("Features", "")).split())
+
+
+def instructions_of(target: Target) -> frozenset[str]:
+    """Those that a target's code may take: all of this processor's where it is not described."""
+    if target.cpu not in _USED or target.features != _FEATURES[target.isa]:
+        return host_instructions()
+    return frozenset(_SYSTEM_NAMES.get(name, name) for name in _USED[target.cpu])
+
+
+def nearest_machine() -> str:
+    """The description that this processor counts as."""
+    if machine() in ("aarch64", "arm64"):
+        return _like("neon").name
+    flags = host_flags()
+    return _like("avx512" if all(flags.get(f, False) for f in _AVX512) else "avx2").name
 
 
 def _host_target(isa: Isa) -> Target:

@@ -17,6 +17,7 @@ import numpy as np
 from saccade.backends.cuda.codegen.compile import Cubin, decode_cubin, encode_cubin
 from saccade.backends.cuda.runtime.context import open_device
 from saccade.backends.cuda.runtime.program import CudaProgram
+from saccade.bundlefile import BundlePart
 from saccade.errors import ModelError
 from saccade.ir import Array
 from saccade.plan import Plan
@@ -59,7 +60,7 @@ class CudaBundle:
     """
 
     def __init__(self, file: BundleFile) -> None:
-        self._file = file
+        self._file = BundlePart(file, 0)
         # The same for all input shapes, whose programs share constants on the GPU.
         self._identity = f"{file.head.model}/{file.head.precision}"
 

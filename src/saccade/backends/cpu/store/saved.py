@@ -94,21 +94,26 @@ def save_program(
         more["derived"], numbers = encode(derived, packers)
         more["graph"], words = bundles.graph, numbers.tobytes()
     shapes = [port.shape for port in program.plan.inputs]
-    bundles.write(bundles.program_name(shapes), encode_program(program, image, more, words))
+    content = encode_program(program.plan, program.tables, image, more, words)
+    bundles.write(bundles.program_name(shapes), content)
 
 
 def encode_program(
-    program: CpuProgram, image: Image, more: Mapping[str, object], words: bytes = b""
+    plan: Plan,
+    tables: ProgramTables,
+    image: Image,
+    more: Mapping[str, object],
+    words: bytes = b"",
 ) -> bytes:
     """A program without its constants.
 
     Args:
-        program: What to keep.
+        plan: What it was made from.
+        tables: What runs.
         image: Its code, with the driver.
         more: Further fields of the header.
         words: The numbers that go with these.
     """
-    tables = program.tables
     arrays = [a for s in tables.segments if isinstance(s, Native) for a in (s.arguments, s.phases)]
     header = {
         "threads": tables.threads,
@@ -130,7 +135,7 @@ def encode_program(
         *(np.ascontiguousarray(array, np.int64).tobytes() for array in arrays),
         words,
         image.code,
-        program.plan.to_json().encode(),
+        plan.to_json().encode(),
     )
     return b"".join(parts)
 
