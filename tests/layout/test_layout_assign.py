@@ -6,9 +6,10 @@ from layout_graphs import RELU, Builder, backend, laid_out
 from saccade.errors import PlanError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
 from saccade.ir.dim import sub, symbol
+from saccade.ir.expr import apply, arg
 from saccade.layout import BufferKind, assign
 from saccade.layout.formats import Preferred, formats
-from saccade.opdefs import Move, Resize, Softmax
+from saccade.opdefs import Move, Recurrent, Resize, Softmax
 
 
 def names(laid):
@@ -166,6 +167,20 @@ def test_a_constant_is_reordered_where_no_kernel_takes_it_as_it_is():
     assert all(step.choice.kernel is not None for step in laid.steps)
     (step,) = (step for step in laid.steps if isinstance(step.op, Resize))
     assert step.inputs[0].view.channels_last and step.call.constant == (False,)
+
+
+def test_a_spread_operand_is_copied_where_a_kernel_takes_no_gaps():
+    """First states that an exporter expands to the batch: rank 4 beside them stays as it is."""
+    b = Builder((9, 5, 1, 8), (1, 8))
+    spread = IndexMap(((), (8,)), (Factor(5, None), Factor(8, 0)), (0, 1, 1))
+    state = b.add(Move(spread), b.inputs[1])
+    tanh = apply("tanh", arg(0))
+    op = Recurrent("rnn", (arg(0), tanh, tanh), started=True)
+    laid = laid_out(b.graph(b.add(op, b.inputs[0], b.constant((1, 8, 8)), state)))
+    (step,) = (step for step in laid.steps if isinstance(step.op, Recurrent))
+    assert step.choice.kernel.name == "recurrent.walk"
+    assert step.inputs[2].view.strides == (40, 8, 1)
+    assert not step.inputs[0].view.channels_last
 
 
 def test_sizes_that_leave_nothing_are_refused():

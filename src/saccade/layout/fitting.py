@@ -5,11 +5,11 @@ The search asks for the time, the assignment follows the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.ir import Factor, Graph, IndexMap, Node, Op, Value
+from saccade.ir import DType, Factor, Graph, IndexMap, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.layout.select import Selector
 from saccade.layout.types import Choice, Shapes, Taken
@@ -167,20 +167,7 @@ class Fitter:
 
     def _reordered(self, asked: Call) -> Fit:
         """The step with dense results, operands or both, where no kernel takes it as it is."""
-        dense_ins = _dense(asked.inputs, asked.constant)
-        all_dense = _dense(asked.inputs, (False,) * len(asked.inputs))
-        dense_outs = _dense(asked.outputs, (False,) * len(asked.outputs))
-        # One side before both: each that changes costs a copy. Constants last, which kernels pack
-        # where they can.
-        for ins, outs in (
-            (asked.inputs, dense_outs),
-            (dense_ins, asked.outputs),
-            (dense_ins, dense_outs),
-            (all_dense, asked.outputs),
-            (all_dense, dense_outs),
-        ):
-            if (ins, outs) == (asked.inputs, asked.outputs):  # refused above
-                continue
+        for ins, outs in _denser(asked):
             # What is copied is no constant to the kernel.
             kept = tuple(
                 known and a == b
@@ -198,11 +185,35 @@ class Fitter:
         return self._host(asked)
 
 
-def _dense(views: Sequence[View], keep: Sequence[bool]) -> tuple[View, ...]:
-    """The same values in the storage that kernels like best, but for some that stay."""
+def _denser(asked: Call) -> Iterator[tuple[tuple[View, ...], tuple[View, ...]]]:
+    """Operands and results with fewer gaps, in the order in which they are tried."""
+    seen = {(asked.inputs, asked.outputs)}
+    # What kernels of images like best comes first.
+    for of_images in (channels_last, row_major):
+        dense_ins = _dense(asked.inputs, asked.constant, of_images)
+        all_dense = _dense(asked.inputs, (False,) * len(asked.inputs), of_images)
+        dense_outs = _dense(asked.outputs, (False,) * len(asked.outputs), of_images)
+        # One side before both: each that changes costs a copy. Constants last, which kernels pack
+        # where they can.
+        for both in (
+            (asked.inputs, dense_outs),
+            (dense_ins, asked.outputs),
+            (dense_ins, dense_outs),
+            (all_dense, asked.outputs),
+            (all_dense, dense_outs),
+        ):
+            if both not in seen:
+                seen.add(both)
+                yield both
+
+
+def _dense(
+    views: Sequence[View], keep: Sequence[bool], of_images: Callable[[DType, tuple[int, ...]], View]
+) -> tuple[View, ...]:
+    """The same values without gaps, those of rank 4 in an order of their own; some stay."""
     found = []
     for view, kept in zip(views, keep, strict=True):
-        dense = channels_last if len(view.shape) == 4 else row_major
+        dense = of_images if len(view.shape) == 4 else row_major
         found.append(view if kept else dense(view.dtype, view.shape))
     return tuple(found)
 
