@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
-from saccade.errors import InputError, OptionError
+from saccade.errors import InputError, ModelError, OptionError, UnsupportedModelError
 from saccade.locks import Lock
 from saccade.model import Model
-from saccade.signature import Signature, TensorInfo
+from saccade.signature import Signature, TensorInfo, shape_text
 
 if TYPE_CHECKING:
     from saccade import tuning
@@ -185,11 +185,27 @@ class ByValueModel(Model):
         key = (known, *sizes.values())
         with self._lock:
             if key not in self._models:
-                self._models[key] = self._make({**values, **sizes})
+                self._models[key] = self._made(values, sizes)
                 if len(self._models) > (_KEPT_SIZED if self._sized else _KEPT):
                     self._models.popitem(last=False)
             self._models.move_to_end(key)
             return self._models[key], rest
+
+    def _made(self, values: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]) -> Model:
+        """The model for these.
+
+        Raises:
+            InputError: If the file holds for other sizes alone.
+        """
+        try:
+            return self._make({**values, **sizes})
+        except UnsupportedModelError:
+            raise
+        except ModelError as error:
+            if not sizes:
+                raise
+            told = ", ".join(f"{name}={shape_text(shape)}" for name, shape in sizes.items())
+            raise InputError(f"the file does not hold for {told}: {error}") from error
 
     def _value(self, name: str, value: object) -> Array:
         """An array of its own.

@@ -10,7 +10,7 @@ from frontend_models import run_onnxruntime, text_model
 
 import saccade
 from saccade.by_value import ByValueModel
-from saccade.errors import InputError, UnsupportedModelError
+from saccade.errors import InputError, ModelError, UnsupportedModelError
 from saccade.testing.compare import FP32_TOLERANCE, compare_outputs
 
 
@@ -191,6 +191,41 @@ def test_few_models_of_sizes_are_kept(monkeypatch):
     for size in (8, 9, 10, 9):
         compiled.plan(x=(1, 2, size, 7))
     assert [sizes for _, sizes in compiled._models] == [(1, 2, 10, 7), (1, 2, 9, 7)]
+
+
+# Windows of 2 that cover an odd image, too, and 15 of them, as a table of positions has it.
+BAKED = (
+    "p = MaxPool<kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1>(x) sh = Shape(x) "
+    "h = Slice(sh, v2, v3) w = Slice(sh, v3, v4) hh = Div(h, v2) ww = Div(w, v2) n = Mul(hh, ww) "
+    "to = Concat<axis=0>(ahead, n) r = Reshape(p, to) y = Add(r, places)"
+)
+BAKED_WEIGHTS = {
+    "v2": _i(2), "v3": _i(3), "v4": _i(4), "ahead": _i(-1, 2),
+    "places": np.arange(30, dtype=np.float32).reshape(1, 2, 15),
+}  # fmt: skip
+
+
+def test_sizes_that_the_file_holds_for_are_found_by_who_calls():
+    """None of the sizes that are tried beforehand has 15 windows."""
+    made = text_model(BAKED, "float[N, 2, H, W] x", weights=BAKED_WEIGHTS)
+    compiled = saccade.compile(made, cache=False)
+    assert isinstance(compiled, ByValueModel)
+    for shape in ((1, 2, 6, 10), (3, 2, 10, 6), (1, 2, 2, 30)):
+        x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+        (result,) = compare_outputs(compiled.run({"x": x}), run_onnxruntime(made, {"x": x}))
+        assert result.within(FP32_TOLERANCE), (shape, result)
+    for wrong in ((1, 2, 8, 8), (1, 2, 5, 10)):
+        with pytest.raises(InputError, match="the file does not hold for x=1x2x") as caught:
+            compiled(np.zeros(wrong, np.float32))
+        assert isinstance(caught.value.__cause__, ModelError)
+
+
+def test_what_no_size_helps_is_refused_at_once():
+    made = text_model(
+        BAKED + " z = Unheard(y)", "float[N, 2, H, W] x", weights=BAKED_WEIGHTS, outputs="float z"
+    )
+    with pytest.raises(UnsupportedModelError, match="no such operator"):
+        saccade.compile(made, cache=False)
 
 
 # -- bodies that run a known number of times -------------------------------------------------------

@@ -159,6 +159,14 @@ class _Lowering(ControlFlow):
         held = self.reference is not None
         return needs_values(self.model.graph, rows, names, sized=sized, held=held)
 
+    def lacks(self) -> bool:
+        """Whether it met an operator that there is none for, whatever the sizes."""
+        return any(
+            (_domain(node.domain), node.op_type) not in IMPORTERS
+            and node.op_type not in CONTROL_FLOW
+            for node in self.refused
+        )
+
     def free_shapes(self) -> dict[str, tuple[Dim, ...]]:
         """Inputs whose sizes are not known, and their shapes."""
         return free_shapes(self.model.graph, self.found, self.build.held)

@@ -38,6 +38,9 @@ class Import(Protocol):
     def free_shapes(self) -> dict[str, tuple[Dim, ...]]:
         """Inputs whose sizes are not known, and their shapes, once it has run."""
 
+    def lacks(self) -> bool:
+        """Whether it met an operator that there is none for, whatever the sizes."""
+
     def needs(
         self, rows: Sequence[errors.Unsupported], names: tuple[str, ...], *, sized: bool = False
     ) -> UnsupportedModelError:
@@ -53,7 +56,8 @@ def sized(lowering: Callable[[Known], Import], known: Known) -> Graph:
 
     Raises:
         UnsupportedModelError: If something is missing.
-        NeedsValuesError: If nothing would be missing for fixed sizes.
+        NeedsValuesError: If nothing would be missing for fixed sizes, or if it holds for none of
+            those that are tried.
     """
     first = lowering(known)
     try:
@@ -63,14 +67,22 @@ def sized(lowering: Callable[[Known], Import], known: Known) -> Graph:
         if not free or isinstance(error, NeedsValuesError):
             raise
         # What no symbols can tell may be plain numbers for each size.
+        contradicted = not first.lacks()
         for size in _PROBES:
             sizes = {name: _probe(shape, size) for name, shape in free.items()}
             try:
                 lowering({**known, **sizes}).run()
             except NeedsValuesError as needs:
                 raise first.needs(error.rows, needs.names, sized=True) from None
-            except (ModelError, errors.PlanError):
+            except (UnsupportedModelError, errors.PlanError):
+                contradicted = False
                 continue
+            except ModelError:
+                continue
+            raise first.needs(error.rows, (), sized=True) from None
+        # It holds for none of these sizes, as files do that keep one in a constant: which ones it
+        # holds for, the caller's will tell.
+        if contradicted:
             raise first.needs(error.rows, (), sized=True) from None
         raise
 
