@@ -6,11 +6,18 @@ import operator
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
-from saccade.errors import InputError, ModelError, OptionError, UnsupportedModelError
+from saccade.errors import (
+    InputError,
+    ModelError,
+    OptionError,
+    PlanError,
+    UnsupportedModelError,
+)
 from saccade.locks import Lock
 from saccade.model import Model
 from saccade.signature import Signature, TensorInfo, shape_text
@@ -39,7 +46,7 @@ class ByValueModel(Model):
         names: Of these inputs.
         signature: Of the model, with them.
         make: The model for what is known of inputs by name: values, with which they are no inputs,
-            or shapes.
+            or shapes, where None leaves an axis open.
         sized: Whether there is another one for each size of the other inputs, too.
 
     Attributes:
@@ -50,7 +57,7 @@ class ByValueModel(Model):
         self,
         names: tuple[str, ...],
         signature: Signature,
-        make: Callable[[Mapping[str, Array | tuple[int, ...]]], Model],
+        make: Callable[[Mapping[str, Array | tuple[int | None, ...]]], Model],
         *,
         sized: bool = False,
     ) -> None:
@@ -60,6 +67,8 @@ class ByValueModel(Model):
         others = [info for info in self.inputs if info.name not in names]
         self._sized = {info.name: info for info in others if not info.held} if sized else {}
         self._make = make
+        # Most models are the same for any number of images, if not for any size of them.
+        self._counted = bool(self._sized)
         self._models: OrderedDict[tuple[object, ...], Model] = OrderedDict()
         self._lock = Lock()
 
@@ -177,35 +186,48 @@ class ByValueModel(Model):
         return model._run(rest)
 
     def _part(self, given: Mapping[str, object]) -> tuple[Model, dict[str, object]]:
-        """The model for these values and sizes, and its inputs."""
+        """The model for these values and sizes, and its inputs.
+
+        Raises:
+            InputError: If values or sizes do not fit.
+            ModelError: If the file holds for other sizes alone.
+        """
         values = {name: self._value(name, given[name]) for name in self._infos}
         sizes = {name: _shape(info, given[name]) for name, info in self._sized.items()}
         rest = {name: value for name, value in given.items() if name not in values}
         known = tuple((array.shape, array.tobytes()) for array in values.values())
-        key = (known, *sizes.values())
         with self._lock:
-            if key not in self._models:
-                self._models[key] = self._made(values, sizes)
-                if len(self._models) > (_KEPT_SIZED if self._sized else _KEPT):
-                    self._models.popitem(last=False)
-            self._models.move_to_end(key)
-            return self._models[key], rest
-
-    def _made(self, values: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]) -> Model:
-        """The model for these.
-
-        Raises:
-            InputError: If the file holds for other sizes alone.
-        """
-        try:
-            return self._make({**values, **sizes})
-        except UnsupportedModelError:
-            raise
-        except ModelError as error:
-            if not sizes:
+            if self._counted:
+                free = {name: self._uncounted(name, shape) for name, shape in sizes.items()}
+                with suppress(ModelError, PlanError):
+                    return self._kept((known, *free.values()), {**values, **free}), rest
+            try:
+                model = self._kept((known, *sizes.values()), {**values, **sizes})
+            except UnsupportedModelError:
                 raise
-            told = ", ".join(f"{name}={shape_text(shape)}" for name, shape in sizes.items())
-            raise InputError(f"the file does not hold for {told}: {error}") from error
+            except ModelError as error:
+                if not sizes:
+                    raise
+                told = ", ".join(f"{name}={shape_text(shape)}" for name, shape in sizes.items())
+                raise ModelError(f"the file does not hold for {told}: {error}") from error
+            self._counted = False
+            return model, rest
+
+    def _kept(
+        self, key: tuple[object, ...], known: Mapping[str, Array | tuple[int | None, ...]]
+    ) -> Model:
+        """The model of a key, made if it is not there."""
+        if key not in self._models:
+            self._models[key] = self._make(known)
+            if len(self._models) > (_KEPT_SIZED if self._sized else _KEPT):
+                self._models.popitem(last=False)
+        self._models.move_to_end(key)
+        return self._models[key]
+
+    def _uncounted(self, name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
+        """A shape whose first axis is open if the file leaves it so."""
+        own = self._sized[name].shape
+        return (None, *shape[1:]) if len(own) > 1 and isinstance(own[0], str) else shape
 
     def _value(self, name: str, value: object) -> Array:
         """An array of its own.

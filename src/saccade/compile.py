@@ -144,7 +144,7 @@ def _model(
     source: object,
     options: Options,
     early: list[Processes],
-    known: Mapping[str, Array | tuple[int, ...]] | None = None,
+    known: Mapping[str, Array | tuple[int | None, ...]] | None = None,
 ) -> Model:
     """The model, with what was started early; values or shapes of inputs may be known."""
     with forkless:
@@ -181,7 +181,7 @@ def _identity(
     digest: str,
     device: str,
     options: Options,
-    known: Mapping[str, Array | tuple[int, ...]] | None = None,
+    known: Mapping[str, Array | tuple[int | None, ...]] | None = None,
 ) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"

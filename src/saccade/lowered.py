@@ -36,7 +36,7 @@ _READERS = (
     "saccade.passes",
 )
 """Modules that reading a source and its passes need."""
-_Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]] | None"
+_Known: TypeAlias = "Mapping[str, Array | tuple[int | None, ...]] | None"
 _fresh = itertools.count()
 
 
@@ -65,7 +65,7 @@ def begin(
     processes: Processes,
     identity: str | None,
     ahead: str,
-    known: Mapping[str, Array | tuple[int, ...]] | None = None,
+    known: Mapping[str, Array | tuple[int | None, ...]] | None = None,
 ) -> Callable[[], Lowered]:
     """Start lowering a source; gives the function to ask for the optimised graph.
 

@@ -25,7 +25,7 @@ def load(
     options: Options | None = None,
     *,
     mapped: bool = False,
-    known: Mapping[str, Array | tuple[int, ...]] | None = None,
+    known: Mapping[str, Array | tuple[int | None, ...]] | None = None,
 ) -> Graph:
     """The small IR of a model.
 

@@ -73,7 +73,9 @@ class Ends:
             self._dim(name, axis, d) for axis, d in enumerate(source.shape)
         )
         if isinstance(known, tuple):
-            shape = known
+            shape = tuple(
+                own if size is None else size for own, size in zip(shape, known, strict=True)
+            )
         made = self._build.value(name, dtype, shape)
         self._build.inputs.add(made)
         return made

@@ -47,7 +47,7 @@ def lower(
     array_of: Callable[[onnx_ir.TensorProtocol], Array],
     limits: Limits | None = None,
     deadline: Deadline | None = None,
-    known: Mapping[str, Array | tuple[int, ...]] | None = None,
+    known: Mapping[str, Array | tuple[int | None, ...]] | None = None,
     *,
     allow_reference: bool = False,
     own: Own = MappingProxyType({}),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Import", "Known", "free_shapes", "needs_values", "sized"]
 
-Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]]"
-"""Of inputs by name: values, or shapes."""
+Known: TypeAlias = "Mapping[str, Array | tuple[int | None, ...]]"
+"""Of inputs by name: values, or shapes, where None leaves an axis as the file has it."""
 _PROBES = (320, 224, 64, 16)
 """Multiples of 32 and of 7, as windows of 7 want them, and small ones: some files hold for no sizes
 that are much larger than those that they were written for."""
