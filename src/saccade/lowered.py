@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
 from typing import TypeAlias
 
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
@@ -21,6 +22,7 @@ from saccade.frontend import onnx as frontend
 from saccade.ir import Array, Graph, serialize
 from saccade.ir.printer import format_graph
 from saccade.locks import preload
+from saccade.logs import debug
 from saccade.options import Options
 from saccade.processes import Processes
 from saccade.sources import sources_digest
@@ -81,14 +83,16 @@ def begin(
         ahead: What later calls will need, if anything (`Processes.preload`).
         known: Of inputs: values, which are constants then, or shapes; `identity` depends on them.
     """
+    begun = perf_counter()
     place = _place(identity, options) if identity else None
+    there = place is not None and place.exists()
     lowering: Callable[[], None] | None = None
     # A path means the same in a child; anything else would have to be sent there.
     # Where nothing can be left, a child would work in vain.
     if (
         place is not None
         and isinstance(source, (str, Path))
-        and not place.exists()
+        and not there
         and place.folder.writable()
     ):
         processes.preload("saccade.opdefs")  # which those that follow need as well
@@ -98,12 +102,17 @@ def begin(
             processes.preload(ahead)
 
     def finish() -> Lowered:
+        since = perf_counter() if there else begun
         if lowering is not None:
             lowering()
         graph = _read(place)
         # There is no cache, the child could not write to it, or the source is no file.
         if graph is None:
             graph = _keep(_lower(source, options, known), place)
+        how = "read from the cache" if there else "imported, and rewritten by the passes"
+        debug(
+            "graph of %d nodes: %s, %.0f ms", len(graph.nodes), how, 1e3 * (perf_counter() - since)
+        )
         # Of models without a digest each counts as another one.
         name = identity or f"model-{next(_fresh)}"
         # Seldom asked for, so the source is lowered once more instead of keeping every stage.
