@@ -87,6 +87,7 @@ class Engine:
             tuple(
                 _info(v, n, graph.held, bounds) for v, n in zip(graph.results, names, strict=True)
             ),
+            lowering.source,
         )
         if store is not None:
             store.keep_signature(self.signature)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.devices import device_named
-from saccade.errors import CacheError
+from saccade.errors import CacheError, printable
 from saccade.frontend import onnx as frontend
 from saccade.ir import Array, Graph, serialize
 from saccade.ir.printer import format_graph
@@ -52,6 +52,7 @@ class Lowered:
         trace: Gives the text of the graph after the frontend and after each pass.
         imported: Gives the graph as the frontend made it, before any pass.
         entry: Name of the graph's entry in its folder of the cache, if it has a place there.
+        source: Name of the file; empty if it came from none.
     """
 
     graph: Graph
@@ -59,6 +60,7 @@ class Lowered:
     trace: Callable[[], Mapping[str, str]]
     imported: Callable[[], Graph]
     entry: str | None = None
+    source: str = ""
 
 
 def begin(
@@ -118,7 +120,8 @@ def begin(
         # Seldom asked for, so the source is lowered once more instead of keeping every stage.
         trace = lru_cache(maxsize=1)(lambda: _stages(source, options, known))
         entry = None if place is None else place.name
-        return Lowered(graph, name, trace, lambda: _imported(source, options, known), entry)
+        file = printable(Path(source).name) if isinstance(source, (str, Path)) else ""
+        return Lowered(graph, name, trace, lambda: _imported(source, options, known), entry, file)
 
     return finish
 
