@@ -1,4 +1,4 @@
-"""The figures that the README begins with, and those of its plot: a few rows for each machine.
+"""The figures that pages begin with, and those of the plot: a few rows for each machine.
 
 Rows are chosen here, not by their figures: wins and losses stand as they were recorded.
 """
@@ -15,7 +15,7 @@ from benchmarks.plot import Bar, Panel
 from benchmarks.record import Record, ResultFile, by_key, load_all
 from benchmarks.report_cpu import PEERS, TITLES, machine_name, number, when
 
-__all__ = ["panels", "render"]
+__all__ = ["panels", "render", "render_all"]
 
 MODELS = ("resnet50", "mobilenet_v3_large", "resnet50 bf16")
 OPERATORS = (
@@ -34,18 +34,53 @@ NAMES = {**TITLES, **report_gpu.PEERS}
 
 
 def render(folder: Path) -> str:
-    """A small table for each machine as Markdown: networks, the first answer, operators.
+    """The README's tables as Markdown: the newest processor of each maker, and the newest GPU.
 
-    Processors that were not measured at all of `MODELS` stand on the page of records alone.
+    Raises:
+        RecordError: As of `render_all`.
+    """
+    makers: dict[str, ResultFile] = {}
+    for results in sorted(_whole(folder), key=_newness):
+        makers[results.machine["cpu"].partition(" ")[0]] = results
+    tables = [
+        _table(machine_name(results.machine), results, [], [*_networks(results, MODELS)])
+        for _, results in sorted(makers.items())
+    ]
+    on_gpu = operators.documents(folder, operators.GPU_FILE)
+    for results in sorted(load_all(folder, "cuda"), key=_newness)[-1:]:
+        mine = [one for one in on_gpu if _is_of(one, results)]
+        rows = [*_networks(results, GPU_MODELS)]
+        rows += [row for one in mine for row in _operators(one, GPU_OPERATORS[:1], 1e3, "µs")]
+        tables.append(_table(results.machine["gpu"], results, mine, rows))
+    return "\n\n".join(tables)
+
+
+def _newness(results: ResultFile) -> tuple[str, str]:
+    """When the last of it was measured; the name, as several may be of a day."""
+    last = max(record.taken[:10] for record in results.records)
+    return last, results.machine.get("gpu") or machine_name(results.machine)
+
+
+def _whole(folder: Path) -> Iterator[ResultFile]:
+    """Of processors that were measured at all of `MODELS`; others stand in other tables alone."""
+    for results in load_all(folder, "latency"):
+        if {(name, "latency") for name in MODELS} <= by_key(results).keys():
+            yield results
+
+
+def _is_of(document: operators.Document, results: ResultFile) -> bool:
+    return bool(document.gpu == results.machine["gpu"])
+
+
+def render_all(folder: Path) -> str:
+    """A small table for each machine as Markdown: networks, the first answer, operators.
 
     Raises:
         RecordError: A record breaks its schema, or lacks one of the rows.
     """
     on_cpu, on_gpu = operators.documents(folder), operators.documents(folder, operators.GPU_FILE)
     parts = []
-    for results in load_all(folder, "latency"):
-        if not {(name, "latency") for name in MODELS} <= by_key(results).keys():
-            continue
+    for results in _whole(folder):
         name = machine_name(results.machine)
         mine = [one for one in on_cpu if one.machine == results.machine]
         starts = [s for s in load_all(folder, "startup") if s.machine == results.machine]
@@ -53,11 +88,10 @@ def render(folder: Path) -> str:
         rows += [row for one in mine for row in _operators(one, OPERATORS, 1.0, "ms")]
         parts.append(_table(name, results, mine, rows))
     for results in load_all(folder, "cuda"):
-        name = results.machine["gpu"]
-        mine = [one for one in on_gpu if one.gpu == name]
+        mine = [one for one in on_gpu if _is_of(one, results)]
         rows = [*_networks(results, GPU_MODELS)]
         rows += [row for one in mine for row in _operators(one, GPU_OPERATORS, 1e3, "µs")]
-        parts.append(_table(name, results, mine, rows))
+        parts.append(_table(results.machine["gpu"], results, mine, rows))
     return "\n\n".join(parts)
 
 

@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 IMAGE = "docs/images/headline.svg"
 PAGES: Mapping[str, Mapping[str, Callable[[Path], str]]] = {
     "README.md": {"headline": headline.render},
-    "docs/benchmarks.md": {"results": report_cpu.render},
+    "docs/benchmarks.md": {"headlines": headline.render_all, "results": report_cpu.render},
     "docs/gpu.md": {"gpu": report_gpu.render},
     "docs/operators.md": {"operators": operators.render, "gpu-operators": operators.render_gpu},
 }

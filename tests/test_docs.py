@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from saccade.cli._app import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BESIDE = sorted([*(ROOT / "examples").rglob("*.md"), *(ROOT / "packages").glob("*/*.md")])
+FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"<!-- (runs|parsed) in CI -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUNNING = [page for page in PAGES if "<!-- runs in CI -->" in page.read_text()]
 PARSED = [page for page in PAGES if "<!-- parsed in CI -->" in page.read_text()]
@@ -79,18 +82,6 @@ def test_a_block_that_fails_is_seen(reader, tmp_path):
         assert done.returncode != 0
 
 
-def commands(page):
-    """The lines of shell in blocks that are looked at, those of Docker's RUN among them."""
-    for kind, code in blocks(page, "parsed"):
-        for line in code.replace("\\\n", " ").splitlines():
-            word, _, rest = line.partition(" ")
-            if kind == "dockerfile" and word == "CMD":
-                yield re.findall(r'"([^"]*)"', rest)
-            elif kind == "bash" or word == "RUN":
-                for part in re.split("&&|;", line if kind == "bash" else rest):
-                    yield shlex.split(part, comments=True)
-
-
 def test_blocks_about_docker_are_well_formed():
     assert PARSED
     for page in PARSED:
@@ -100,16 +91,79 @@ def test_blocks_about_docker_are_well_formed():
                 assert line.split()[0] in INSTRUCTIONS, line
 
 
-SACCADE = [words for page in PARSED for words in commands(page) if words[:1] == ["saccade"]]
+def command_lines():
+    """`saccade …` as pages have it: lines of their blocks, and words within their text."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *BESIDE):
+        text = page.read_text()
+        blocks = "".join(FENCE.findall(text)).replace("\\\n", " ")
+        found = re.findall(
+            r"(?:^|&&|;|RUN) *(?:\.venv/bin/)?(saccade [^&;\n]*)", blocks, re.MULTILINE
+        )
+        for list_ in re.findall(r'CMD \["(saccade".*)\]', blocks):
+            found.append(" ".join(re.findall(r'([^", ]+)"', list_)))
+        yield from found
+        yield from re.findall(r"`(saccade [^`\n]*)`", FENCE.sub("", text))
 
 
-@pytest.mark.parametrize("words", SACCADE, ids=" ".join)
-def test_commands_that_are_not_run_exist_with_their_options(words):
-    group = 3 if words[1] == "cache" else 2
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words[1:group], "--help"])
-    assert result.exit_code == 0, words
-    named = {word for word in words if re.fullmatch("--?[a-z][a-z-]*", word)}
-    assert named <= set(re.findall(r"--?[a-z][a-z-]*", result.output)), words
+LINES = sorted(set(command_lines()))
+COMMANDS = get_command(app)
+
+
+def command_of(words):
+    """The command that a line is about, and the words behind it."""
+    command, rest = COMMANDS, words[1:]
+    while rest and rest[0] in getattr(command, "commands", ()):
+        command, rest = command.commands[rest[0]], rest[1:]
+    return command, rest
+
+
+def unknown_options(line):
+    """Those of a line, its comment too, that its command does not have."""
+    command, _ = command_of(shlex.split(line, comments=True))
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", line))
+    return named - known - {"--help"}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_options_of_commands_exist(line):
+    words = shlex.split(line, comments=True)
+    command, rest = command_of(words)
+    assert command is not COMMANDS or rest[0] == "COMMAND" or rest[0].startswith("--"), line
+    assert unknown_options(line) == set()
+
+
+def refused(line):
+    """What a command says in a folder without the file, at which it ends: no error, if that."""
+    words = shlex.split(line.replace("…", "1x3x224x224"), comments=True)
+    result = CliRunner().invoke(app, words[1:])
+    assert result.exit_code == 2, result.output
+    return result.output.removeprefix(f"saccade: error: {command_of(words)[1][0]}: no such file\n")
+
+
+def names_a_model(line):
+    command, rest = command_of(shlex.split(line, comments=True))
+    return (
+        bool(rest) and not rest[0].startswith("-") and "model" in {p.name for p in command.params}
+    )
+
+
+@pytest.mark.parametrize("line", list(filter(names_a_model, LINES)))
+def test_commands_are_refused_for_nothing_but_the_model_that_is_not_there(
+    line, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert refused(line) == ""
+
+
+def test_commands_that_would_be_refused_are_seen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert unknown_options("saccade run MODEL --shapes 1x3  # or --tiles") == {
+        "--shapes",
+        "--tiles",
+    }
+    assert "choose one of" in refused("saccade inspect MODEL --plan --shape … --reasons")
+    assert "not one of" in refused("saccade run MODEL --preprocess imagenets")
 
 
 def documented(path):

@@ -66,10 +66,10 @@ def test_the_operators_example_runs():
 
 
 def test_the_readme_is_one_screen():
-    """Text and code, that is: an image and two small tables stand between."""
+    """Text and code, that is: two images and a small table for each machine stand between."""
     lines = [line for line in README.splitlines() if line and not line.startswith(("|", "<!--"))]
     assert len(lines) < 50
-    assert len([line for line in README.splitlines() if line.startswith("|")]) < 36
+    assert len([line for line in README.splitlines() if line.startswith("|")]) < 26
     (code,) = RUNS.findall(README)
     assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
 
@@ -114,14 +114,6 @@ def test_every_command_is_shown():
     shown = {words[1] for words in glance()}
     commands = {info.callback.__name__.replace("_", "-") for info in app.registered_commands}
     assert shown == commands | {group.name for group in app.registered_groups}
-
-
-@pytest.mark.parametrize("words", glance(), ids=lambda words: words[1])
-def test_shown_options_exist(words):
-    named = set(re.findall(r"--[a-z]+", " ".join(words)))
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [words[1], "--help"])
-    assert result.exit_code == 0
-    assert named <= set(re.findall(r"--[a-z]+", result.output))
 
 
 def test_every_option_of_compile_is_in_the_table():
@@ -180,8 +172,13 @@ def test_ci_runs_the_commands_of_the_readme():
     assert "$(readme upscale)" in script
     assert "$(readme test)" in script
     # The README says how the tests are run; the emulated share of them is CI's own.
-    # So is a few of them with other Pythons.
-    lines = [line for line in script.splitlines() if "pytest" in line and "\\$minor" not in line]
+    # So is a few of them with other Pythons, and what only the packages for the site can run.
+    own = ("\\$minor", "tests/test_site.py")
+    lines = [
+        line
+        for line in script.splitlines()
+        if "pytest" in line and not any(one in line for one in own)
+    ]
     assert all("SACCADE_TEST_ARM" in line for line in lines)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from saccade.errors import InputError, OptionError
 from saccade.ir import Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
 from saccade.kernels.base import Call, Key
+from saccade.logs import debug
 from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Needs, Plan, Step
@@ -85,6 +87,7 @@ class Engine:
             tuple(
                 _info(v, n, graph.held, bounds) for v, n in zip(graph.results, names, strict=True)
             ),
+            lowering.source,
         )
         if store is not None:
             store.keep_signature(self.signature)
@@ -149,6 +152,7 @@ class Engine:
             # count as available, and theirs would not be preferred.
             for other in others:
                 self.backend.adopt(other.plan)
+        begun = perf_counter()
         sizes = sizes_of(self.graph, shapes)
         ahead = None
         with collector.put_off():  # and of a later size, no layout is left once it goes on
@@ -159,7 +163,15 @@ class Engine:
                 ahead = partial(self._ahead, laid, sizes)
             # `ahead` holds it where it is wanted; else it must go before the collector is back.
             del laid
+        planned = perf_counter()
         program = self.backend.build(plan, self.graph, self.identity, ahead)
+        debug(
+            "%s: %d steps, planned in %.0f ms, built in %.0f ms",
+            ", ".join(map(shape_text, shapes)),
+            len(plan.steps),
+            1e3 * (planned - begun),
+            1e3 * (perf_counter() - planned),
+        )
         if others and not self._varies:  # sizes vary, and more of them will come
             self._varies = True
             # Around the first size: what sizes there need was noted if its code was compiled here.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
+
+from saccade.locks import preload
 
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["logger"]
+__all__ = ["debug", "logger"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -35,3 +38,10 @@ def logger() -> logging.Logger:
     elif level:
         found.warning("SACCADE_LOG=%s is none of %s, off", level, ", ".join(_LEVELS))
     return found
+
+
+def debug(message: str, *values: object) -> None:
+    """Tell at level debug what a start does; nothing is imported where nobody can be listening."""
+    if "logging" in sys.modules or os.environ.get("SACCADE_LOG", "").strip().lower() == "debug":
+        preload("logging")
+        logger().debug(message, *values)

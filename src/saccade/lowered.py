@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
 from typing import TypeAlias
 
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.devices import device_named
-from saccade.errors import CacheError
+from saccade.errors import CacheError, printable
 from saccade.frontend import onnx as frontend
 from saccade.ir import Array, Graph, serialize
 from saccade.ir.printer import format_graph
 from saccade.locks import preload
+from saccade.logs import debug
 from saccade.options import Options
 from saccade.processes import Processes
 from saccade.sources import sources_digest
@@ -50,6 +52,7 @@ class Lowered:
         trace: Gives the text of the graph after the frontend and after each pass.
         imported: Gives the graph as the frontend made it, before any pass.
         entry: Name of the graph's entry in its folder of the cache, if it has a place there.
+        source: Name of the file; empty if it came from none.
     """
 
     graph: Graph
@@ -57,6 +60,7 @@ class Lowered:
     trace: Callable[[], Mapping[str, str]]
     imported: Callable[[], Graph]
     entry: str | None = None
+    source: str = ""
 
 
 def begin(
@@ -81,14 +85,16 @@ def begin(
         ahead: What later calls will need, if anything (`Processes.preload`).
         known: Of inputs: values, which are constants then, or shapes; `identity` depends on them.
     """
+    begun = perf_counter()
     place = _place(identity, options) if identity else None
+    there = place is not None and place.exists()
     lowering: Callable[[], None] | None = None
     # A path means the same in a child; anything else would have to be sent there.
     # Where nothing can be left, a child would work in vain.
     if (
         place is not None
         and isinstance(source, (str, Path))
-        and not place.exists()
+        and not there
         and place.folder.writable()
     ):
         processes.preload("saccade.opdefs")  # which those that follow need as well
@@ -98,18 +104,24 @@ def begin(
             processes.preload(ahead)
 
     def finish() -> Lowered:
+        since = perf_counter() if there else begun
         if lowering is not None:
             lowering()
         graph = _read(place)
         # There is no cache, the child could not write to it, or the source is no file.
         if graph is None:
             graph = _keep(_lower(source, options, known), place)
+        how = "read from the cache" if there else "imported, and rewritten by the passes"
+        debug(
+            "graph of %d nodes: %s, %.0f ms", len(graph.nodes), how, 1e3 * (perf_counter() - since)
+        )
         # Of models without a digest each counts as another one.
         name = identity or f"model-{next(_fresh)}"
         # Seldom asked for, so the source is lowered once more instead of keeping every stage.
         trace = lru_cache(maxsize=1)(lambda: _stages(source, options, known))
         entry = None if place is None else place.name
-        return Lowered(graph, name, trace, lambda: _imported(source, options, known), entry)
+        file = printable(Path(source).name) if isinstance(source, (str, Path)) else ""
+        return Lowered(graph, name, trace, lambda: _imported(source, options, known), entry, file)
 
     return finish
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from saccade import held
+from saccade import held, logs
 from saccade.errors import InputError, OptionError
 from saccade.locks import Lock, forkless, preload
 from saccade.options import Options, check_repeat, check_seconds, usable_path
@@ -386,6 +386,7 @@ class Model:
             if shapes not in self._programs:
                 # Of an earlier start, or of our own making, which prefers the code of others.
                 left = None if self._store is None else self._store.program(shapes)
+                logs.debug("inputs %s: %s", shapes, "left by a start" if left else "to be built")
                 made = left or self._started().program(shapes, self._programs.values())
                 self._programs[shapes] = made
                 if len(self._programs) > PLANS_KEPT:

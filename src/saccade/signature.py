@@ -38,10 +38,16 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Inputs and outputs in the file's order."""
+    """Inputs and outputs in the file's order.
+
+    Attributes:
+        inputs, outputs: As the user sees them.
+        source: Name of the file, for people; empty if there was none.
+    """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    source: str = ""
 
     def narrowed(self, sets: Iterable[Sequence[Sequence[int]]]) -> Signature:
         """The same for these sets of input shapes alone: an axis has a size if all agree on it.
@@ -69,9 +75,8 @@ class Signature:
 
     def to_json(self) -> str:
         """As text."""
-        return json.dumps(
-            [[astuple(info) for info in side] for side in (self.inputs, self.outputs)]
-        )
+        sides = [[astuple(info) for info in side] for side in (self.inputs, self.outputs)]
+        return json.dumps([*sides, self.source])
 
     @classmethod
     def from_json(cls, text: bytes) -> Signature:
@@ -81,16 +86,18 @@ class Signature:
             ValueError: If it is none of ours.
         """
         try:
+            first, second, *named = json.loads(text)
+            source = str(*named)  # which earlier versions left out
             inputs, outputs = (
                 tuple(
                     TensorInfo(str(name), str(dtype), tuple(shape), bool(held))
                     for name, dtype, shape, held in side
                 )
-                for side in json.loads(text)
+                for side in (first, second)
             )
         except (TypeError, RecursionError) as error:
             raise ValueError(f"no signature: {error}") from error
-        return cls(inputs, outputs)
+        return cls(inputs, outputs, source)
 
 
 def by_name(

@@ -167,7 +167,7 @@ def test_a_machine_that_multiplies_no_bfloat16_has_no_table_of_it(folder, comple
     )
     section, _, bf16 = render(folder).partition("## Latency in bfloat16")
     assert "### Another" in section and "### Another" not in bf16 and "### Testor" in bf16
-    assert "Another" not in headline.render(folder)
+    assert "Another" not in headline.render(folder) + headline.render_all(folder)
     assert [panel.title for panel in headline.panels(folder)][:1] == [
         "Another (family 1, model 2), fp32"
     ]
@@ -188,7 +188,7 @@ def test_a_machine_has_one_file_of_a_suite(folder, complete):
 
 def test_headlines_and_plot_have_every_machine(folder, complete):
     save(folder / "another" / "latency.json", other(complete))
-    text = headline.render(folder)
+    text = headline.render_all(folder)
     parts = text.split("**")
     assert parts[1::2] == ["Another (family 1, model 2)", "Testor 9000 (family 1, model 2)",
                            "NVIDIA H200"]  # fmt: skip
@@ -203,10 +203,37 @@ def test_headlines_and_plot_have_every_machine(folder, complete):
     assert [bar.name for bar in panels[0].bars][:2] == ["resnet50", "resnet50, batch 8"]
 
 
+def test_the_readme_has_the_newest_processor_of_each_maker_and_the_newest_gpu(folder, complete):
+    """Side by side, a table each; what is left out stands with the others."""
+    older = tuple(
+        dataclasses.replace(r, taken="2025-12-31T00:00:00+00:00") for r in complete.records
+    )
+    machine = {**complete.machine, "cpu": "Testor 8000"}
+    save(
+        folder / "old" / "latency.json",
+        dataclasses.replace(complete, machine=machine, records=older),
+    )
+    save(folder / "another" / "latency.json", other(complete))
+    (folder / "h100").mkdir()
+    (folder / "h100" / "cuda.json").write_bytes((RESULTS / "h100" / "cuda.json").read_bytes())
+    parts = headline.render(folder).split("**")
+    assert parts[1::2] == ["Another (family 1, model 2)", "Testor 9000 (family 1, model 2)",
+                           "NVIDIA H200"]  # fmt: skip
+    rows = [
+        [line for line in part.splitlines() if line.startswith("| ")][1:] for part in parts[2::2]
+    ]
+    assert [len(one) for one in rows] == [3, 3, 3]
+    assert "4.00 ms" in rows[0][0] and "2.00 ms" in rows[1][0] and "deform_conv2d" in rows[2][2]
+    others = headline.render_all(folder)
+    assert "**Testor 8000 (family 1, model 2)**" in others and "**NVIDIA H100 80GB HBM3**" in others
+
+
 def test_sections_are_replaced_and_nothing_else(root, folder):
     assert run(root, folder) == 0
     text = (root / PAGE).read_text()
-    assert text == f"# Title\n\n{BEGIN}\n\n{render(folder)}\n\n{END}\n\ntail\n"
+    first, last = marks("headlines")
+    glance = f"{first}\n\n{headline.render_all(folder)}\n\n{last}"
+    assert text == f"# Title\n\n{glance}\n\n{BEGIN}\n\n{render(folder)}\n\n{END}\n\ntail\n"
     assert headline.render(folder) in (root / "README.md").read_text()
     assert all("old" not in (root / page).read_text().split() for page in PAGES)
 

@@ -42,7 +42,7 @@ def filled(cache):
     cache_folder("graphs").add("g.graph", lambda e: serialize.save(graph, e.file, e.seal))
     bundles = Bundles(cache_folder("bundles").folder("0123456789abcdef"), "model", "variant")
     info = TensorInfo("image", "float32", ("N", 3, 8, 8))
-    bundles.keep_signature(Signature((info,), (info,)))
+    bundles.keep_signature(Signature((info,), (info,), "net.onnx"))
     bundles.write("a.program", b"program")
     bundles.keep_weights(place([("w", 16)]), lambda put: put(0, weights))
     cache_folder("algorithms").write("a.json", b"{}")
@@ -83,7 +83,7 @@ def test_ls_lists_kinds_and_models(saccade_cli, filled, monkeypatch):
     rows = {line.split()[0]: line.split() for line in lines}
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(PAST)).split()
     assert rows["objects"][1:] == ["1", "files", "4.0", "KiB", *when, "compiled", "kernels"]
-    model = ["3", "files", "16.0", "KiB", *when, "image:", "float32", "Nx3x8x8"]
+    model = ["3", "files", "16.0", "KiB", *when, "net.onnx,", "image:", "float32", "Nx3x8x8"]
     assert rows["0123456789ab"][1:] == model
     assert rows["bundles"][1:5] == model[:4]
     assert lines[-1] == f"40.0 KiB of at most 8.0 GiB in {filled}"
@@ -266,3 +266,10 @@ def test_a_model_whose_signature_makes_no_sense_is_listed(saccade_cli, filled):
         result = saccade_cli("cache", "ls")
         assert result.exit_code == 0, result.output
         assert "0123456789ab" in result.stdout
+
+
+def test_a_model_of_a_version_that_kept_no_name_is_listed_with_its_inputs(saccade_cli, filled):
+    kept = json.dumps([[["x", "float32", [1, 3], False]], []]).encode()
+    cache_folder("bundles").folder("fedcba9876543210").write("variant.signature", kept)
+    lines = saccade_cli("cache", "ls").stdout.splitlines()
+    assert any("fedcba987654" in line and line.endswith("  x: float32 1x3") for line in lines)

@@ -37,13 +37,14 @@ def unused(monkeypatch):
 
 
 def test_it_writes_a_page_and_its_data(saccade_cli, model_file, tmp_path):
-    page, data = tmp_path / "report.html", tmp_path / "report.json"
+    page, data = tmp_path / "r1.html", tmp_path / "r1.json"
     result = saccade_cli("report", model_file, *QUICK, "--threads", 1, "-o", page, "--json", data)
     assert result.exit_code == 0, result.stderr
     found = Report.from_json(data_of(page.read_text()))
     assert Report.from_json(data.read_text()) == found
     assert found.about.model == str(model_file) and found.about.threads == 1
     assert found.about.inputs == ("input float32 1x3x12x16",)
+    assert found.about.page == str(page) and "--against report.html" not in page.read_text()
     told = " ".join(result.stdout.split())
     assert f"wrote {page}: " in told and f"{model_file}: median " in told
 
@@ -108,8 +109,8 @@ def test_what_cannot_be_written_is_told_first(refused, model_file, tmp_path):
         ("<html></html>", "is no report that can be read"),
         ("\xff\xfe", "is no report that can be read"),
         ("{}", "it is no report of Saccade"),
-        ('{"report": {"format": 7}}', "its format is 7, this is format 1"),
-        ('{"report": {"format": 1}}', "must have exactly"),
+        ('{"report": {"format": 7}}', "its format is 7, this is format 2"),
+        ('{"report": {"format": 2}}', "must have exactly"),
     ],
 )
 def test_what_is_no_report_is_refused(refused, model_file, tmp_path, content, why):

@@ -69,6 +69,13 @@ def test_rates_are_of_the_operator(profile):
     assert step.roofline == pytest.approx(step.floor / 20)
 
 
+def test_what_more_than_the_roofline_means_is_told_where_there_is_any(profile):
+    assert "above 100%" not in profile.table()
+    first = replace(profile.steps[0], floor=30.0)
+    assert "150%" in (text := replace(profile, steps=(first, *profile.steps[1:])).table())
+    assert text.splitlines()[-1].startswith("roofline above 100%: ")
+
+
 def test_a_peer_stands_beside_the_steps_that_match(profile):
     first = profile.steps[0].name
     layers = (

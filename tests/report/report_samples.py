@@ -22,8 +22,8 @@ from saccade.report.types import (
 # 100 GFLOP/s a core, 10 GB/s of memory, 50 GB/s a core of cache, 1 µs a phase.
 SPEEDS = Machine(1e5, 1e5, 1e4, 5e4, 1.0, 1e6)
 ABOUT = About(
-    model="models/net.onnx", made="2026-01-02T03:04:05+00:00", saccade="0.1.0", commit="",
-    code="abc", device="cpu", precision="fp32", threads=2, exact=False, isa="avx512",
+    model="models/net.onnx", page="report.html", made="2026-01-02T03:04:05+00:00", saccade="0.1.0",
+    commit="", code="abc", device="cpu", precision="fp32", threads=2, exact=False, isa="avx512",
     planned_for="zen4", cores=2, command=("--shape x=1x3x8x8", "--threads 2"),
     inputs=("x float32 1x3x8x8",), outputs=("y float32 1x16x8x8",),
     machine={"cpu": "Made up"}, versions={"python": "3.11"}, remarks=("a remark",),

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from saccade.cli._app import app
 from saccade.profile import Shares
-from saccade.report.advice import LINTS, advice_of
+from saccade.report.advice import LINTS, advice_of, in_page
 from saccade.report.types import Refused
 
 NARROW = replace(SPEEDS, pair_flops=2e5)
@@ -175,6 +175,15 @@ def test_a_batch_is_asked_for_with_the_names_that_inputs_have():
     assert [words[i + 1] for i, word in enumerate(words) if word == "--shape"] == [
         "a b=8x3x8x8", "c=8x1x4x4",
     ]  # fmt: skip
+
+
+def test_pages_that_are_compared_have_names_of_their_own():
+    made = report(step(), totals={"floor_barriers": 100.0}, about={"threads": 1})
+    remedies = {one.rule: one.remedy for one in in_page(made, "of mine/r1.html").advice}
+    for rule, other in (("idle-cores", "threads-2"), ("small-steps", "batch-8")):
+        words = shlex.split(remedies[rule])
+        assert words[words.index("--against") + 1] == "of mine/r1.html"
+        assert words[words.index("-o") + 1] == f"of mine/r1-{other}.html"
 
 
 def commands():

@@ -8,7 +8,7 @@ import pytest
 from browser import Browser, executable
 from report_samples import place, report, step, whole
 
-from saccade.report.advice import advice_of
+from saccade.report.advice import advice_of, in_page
 from saccade.report.collect import percentiles_of
 from saccade.report.types import ImportedNode
 
@@ -65,7 +65,15 @@ def wide(threads):
     return report(*(step(f"conv{i}", spans=(span,)) for i in range(40)))
 
 
+def modules():
+    """Names as PyTorch gives them, and other columns as wide as they are in networks."""
+    names = [f"/features/features.{i}/block/block.0/block.0.2/HardSwish" for i in (4, 5)]
+    wide = {"kernel": "conv2d.expand_depthwise", "inputs": (place(layout="NCHW"),)}
+    return report(*(step(name, 64.5, **wide) for name in names))
+
+
 PAGES = {
+    "modules": lambda: in_page(modules(), "of mine/r1.html").to_html(),
     "one": lambda: advised(whole()).to_html(),
     "two": lambda: slower(whole()).to_html(advised(whole())),
     "large": lambda: large(500).to_html(),
@@ -184,6 +192,29 @@ def test_steps_are_sorted_by_any_column(shown):
     assert rows(browser) == ["step-1", "step-2", "step-0"]
     click(browser, "#steps thead th:nth-child(6) button")  # kernels, as words
     assert rows(browser) == ["step-0", "step-1", "step-2"]
+
+
+def test_the_command_for_the_same_again_names_the_page(shown):
+    assert texts(shown("modules"), "#setting pre")[0].endswith(" -o 'of mine/r1.html'")
+
+
+def test_names_keep_the_end_that_tells_them_apart(shown):
+    """All of the table is in a laptop's window, and its details have the name as it is."""
+    browser = shown("modules")
+    box = "document.querySelector('#steps .box')"
+    assert browser.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert texts(browser, "#steps tr.row .name") == [
+        "Conv2d /features.4/block.0.2/HardSwish", "Conv2d /features.5/block.0.2/HardSwish",
+    ]  # fmt: skip
+    seen = browser.run(
+        "[...document.querySelectorAll('#steps .row .end')].every((one) => {"
+        " const cell = one.closest('td').getBoundingClientRect();"
+        " const place = one.getBoundingClientRect();"
+        " return place.left >= cell.left && place.right <= cell.right; })"
+    )
+    assert seen
+    browser.run("openStep(0)")
+    assert "/features/features.4/block/block.0/block.0.2/HardSwish" in texts(browser, ".detail")[0]
 
 
 def write(browser, selector, text):

@@ -210,7 +210,7 @@ def damaged(change):
         ('{"report": 3}', "no report of Saccade"),
         ("{", "Expecting property name"),
         ("[" * 100_000, "nested too deeply"),
-        (damaged(lambda r: r.update(format=99)), "format is 99, this is format 1"),
+        (damaged(lambda r: r.update(format=99)), "format is 99, this is format 2"),
         (damaged(lambda r: r.pop("steps")), "must have exactly"),
         (damaged(lambda r: r.update(more=1)), "must have exactly"),
         (damaged(lambda r: r["steps"][0].update(time="x")), "time is str, not float"),

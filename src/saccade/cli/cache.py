@@ -166,18 +166,18 @@ class _CacheRow:
 
 
 def _inputs(model: CacheFolder, items: Sequence[Item]) -> str:
-    """What a model takes, as its signature says."""
-    from saccade.signature import Signature
+    """A model's file and what it takes, as its signature says."""
+    from saccade.signature import Signature, shape_text
 
     for item in items:
         # Listing is no use: entries must not look younger by it.
         found = model.read(item.name, use=False) if item.name.endswith(".signature") else None
         try:
-            infos = () if found is None else Signature.from_json(found).inputs
+            if found is None:
+                continue
+            known = Signature.from_json(found)
         except ValueError:
             continue
-        if infos:
-            shapes = ("x".join(map(str, info.shape)) or "scalar" for info in infos)
-            named = zip(infos, shapes, strict=True)
-            return ", ".join(f"{info.name}: {info.dtype} {shape}" for info, shape in named)
+        takes = (f"{one.name}: {one.dtype} {shape_text(one.shape)}" for one in known.inputs)
+        return ", ".join(filter(None, (known.source, *takes)))
     return ""

@@ -92,6 +92,7 @@ def report(
     else:
         from saccade.cli._model import compile_for
         from saccade.cli._progress import working
+        from saccade.report.advice import in_page
 
         compiled, feeds = compile_for(
             path,
@@ -105,6 +106,10 @@ def report(
         )
         with working(f"timing {path.name}"):
             made = compiled.report(*feeds.values(), title=str(path), repeat=repeat, seconds=seconds)
+        # What --against reads, which is either file.
+        written = json if output is None else output
+        if written is not None and written != STANDARD_OUTPUT:
+            made = in_page(made, str(written))
     page = "" if output is None else made.to_html(earlier)
     # Before anything is printed: whoever reads that may go away.
     if output is not None:

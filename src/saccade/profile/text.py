@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["table"]
 
 _RATES = {False: ("GFLOP/s", "GB/s", "roofline"), True: ("TFLOP/s", "TB/s", "roofline")}
+_ABOVE = "roofline above 100%: from caches rather than memory, or fewer operations by Winograd"
 Row = tuple[str, ...]
 
 
@@ -109,6 +110,7 @@ def _families(profile: Profile) -> list[str]:
 
 def _ending(profile: Profile) -> list[str]:
     shares, whole = profile.shares, profile.whole
+    above = any(step.roofline > 1 for step in profile.steps)
     more = [] if whole is None else [f"a run launched at once takes {whole:.1f} µs"]
     return [
         f"total {profile.total:.1f} µs on {profile.threads} thread(s): "
@@ -116,6 +118,7 @@ def _ending(profile: Profile) -> list[str]:
         f"{100 * shares.barriers:.1f}% barriers",
         f"floor {profile.floor:.1f} µs: {100 * profile.floor / profile.total:.0f}% of it reached",
         *more,
+        *([_ABOVE] if above else []),
     ]
 
 

@@ -201,6 +201,7 @@ def _about(title: str, plan: Plan, options: Options, missing: Sequence[str]) -> 
     machine = describe_machine(options.device)
     return About(
         model=printable(title),
+        page="report.html",
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         saccade=VERSION,
         commit=commit(),

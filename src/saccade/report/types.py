@@ -30,7 +30,7 @@ __all__ = [
     "Totals",
 ]
 
-FORMAT = 1
+FORMAT = 2
 """Of the data; no other is read."""
 
 Span: TypeAlias = tuple[float, float]
@@ -223,6 +223,7 @@ class About:
 
     Attributes:
         model: What it is called: the path of its file.
+        page: The file that it stands in, which commands name.
         made: Date and time (UTC), as ISO 8601 writes it.
         saccade: Version of Saccade.
         commit: The commit of its checkout; empty if it is none.
@@ -238,6 +239,7 @@ class About:
     """
 
     model: str
+    page: str
     made: str
     saccade: str
     commit: str

@@ -43,23 +43,21 @@ def decode(
 ) -> Detections:
     """The detections in a model's outputs, for one image.
 
-    ============ ================================ ==================================================
-    kind         networks                         outputs
-    ============ ================================ ==================================================
-    torchvision  Faster, Mask and Keypoint R-CNN, boxes [N, 4], labels [N] and scores [N], in any
-                 SSD, RetinaNet, FCOS             order; masks [N, 1, H, W]; keypoints [N, K, 3]
-    yolov5       YOLO v3, v5, v7                  [1, M, 5 + classes], M = 3 for each point
-    yolov8       YOLO v8, v9, v11, segmentation   [1, 4 + classes, M] or [1, M, 4 + classes]; with
-                                                  [1, K, h, w] of which masks are made
-    yolov10      YOLO v10 and others without      [1, N, 6]: box, score, class
-                 suppression
-    detr         DETR                             logits [1, N, classes + 1], pred_boxes [1, N, 4]
-    rtdetr       RT-DETR, Deformable DETR         logits [1, N, classes], pred_boxes [1, N, 4]
-    tf           TensorFlow's detection models    detection_boxes, detection_scores,
-                                                  detection_classes
-    nms          EfficientNMS_TRT                 num_dets, det_boxes, det_scores, det_classes
-    yunet        YuNet: faces, eyes, nose, mouth  cls_8, obj_8, bbox_8, kps_8, and so for 16 and 32
-    ============ ================================ ==================================================
+    What each kind is, and which outputs it has:
+
+    - `torchvision`: Faster, Mask and Keypoint R-CNN, SSD, RetinaNet, FCOS. Boxes `[N, 4]`, labels
+      `[N]` and scores `[N]`, in any order; masks `[N, 1, H, W]`; keypoints `[N, K, 3]`.
+    - `yolov5`: YOLO v3, v5, v7. `[1, M, 5 + classes]`, M = 3 for each point.
+    - `yolov8`: YOLO v8, v9, v11, segmentation. `[1, 4 + classes, M]` or `[1, M, 4 + classes]`; with
+      `[1, K, h, w]` of which masks are made.
+    - `yolov10`: YOLO v10 and others without suppression. `[1, N, 6]`: box, score, class.
+    - `detr`: DETR. `logits [1, N, classes + 1]`, `pred_boxes [1, N, 4]`.
+    - `rtdetr`: RT-DETR, Deformable DETR. `logits [1, N, classes]`, `pred_boxes [1, N, 4]`.
+    - `tf`: TensorFlow's detection models. `detection_boxes`, `detection_scores`,
+      `detection_classes`.
+    - `nms`: EfficientNMS_TRT. `num_dets`, `det_boxes`, `det_scores`, `det_classes`.
+    - `yunet`: YuNet, faces, eyes, nose, mouth. `cls_8`, `obj_8`, `bbox_8`, `kps_8`, and so for 16
+      and 32.
 
     Args:
         outputs: All of a model's, by name.

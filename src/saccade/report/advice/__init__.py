@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
+from saccade.errors import printable
 from saccade.report.advice import arithmetic, choices, movement, sizes, team
 from saccade.report.advice.found import Found, median_micros
 from saccade.report.types import Advice, Report
 
-__all__ = ["LINTS", "Lint", "advice_of"]
+__all__ = ["LINTS", "Lint", "advice_of", "in_page"]
 
 Look: TypeAlias = Callable[[Report], Found | None]
 
@@ -48,6 +50,12 @@ LINTS: tuple[Lint, ...] = (
     Lint("weights-bound", sizes.weights_bound),
     Lint("out-of-cache", sizes.out_of_cache),
 )
+
+
+def in_page(report: Report, page: str) -> Report:
+    """A report in a file of this name, with which its advice compares what it proposes."""
+    named = replace(report, about=replace(report.about, page=printable(page)))
+    return replace(named, advice=advice_of(named))
 
 
 def advice_of(report: Report) -> tuple[Advice, ...]:

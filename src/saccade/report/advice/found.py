@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from shlex import quote
 from typing import NamedTuple
 
 from saccade.report.types import Report, ReportStep
 
-__all__ = ["Found", "command", "found_in", "listed", "median_micros"]
+__all__ = ["Found", "command", "command_beside", "found_in", "listed", "median_micros"]
 
 _NAMED = 3  # steps that a text names
 
@@ -83,6 +84,19 @@ def command(report: Report, name: str, *more: str) -> str:
     given = {option.split()[0] for option in more}
     kept = [one for one in report.about.command if one.split()[0] not in given]
     return " ".join(["saccade", name, quote(report.about.model), *kept, *more])
+
+
+def command_beside(report: Report, word: str, *more: str) -> str:
+    """A command line for another report in a page beside this one's, which it is compared with.
+
+    Args:
+        report: Of the run.
+        word: What the name of the other page ends with.
+        *more: Options that differ.
+    """
+    page = PurePath(report.about.page)
+    other = str(page.with_name(f"{page.stem}-{word}.html"))
+    return command(report, "report", *more, f"--against {quote(str(page))}", f"-o {quote(other)}")
 
 
 def median_micros(report: Report) -> float:

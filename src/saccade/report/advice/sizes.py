@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from saccade.report.advice.found import Found, command, found_in, median_micros
+from saccade.report.advice.found import Found, command_beside, found_in, median_micros
 from saccade.report.types import Report, ReportStep
 
 __all__ = ["out_of_cache", "small_steps", "weights_bound"]
@@ -88,4 +88,4 @@ def _with_batch(report: Report, batch: int) -> str:
         for option in report.about.command
         if option.startswith("--shape")
     ]
-    return command(report, "report", *shapes, "--against report.html", "-o batch.html")
+    return command_beside(report, f"batch-{batch}", *shapes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saccade.report.advice.found import Found, command, found_in, median_micros
+from saccade.report.advice.found import Found, command, command_beside, found_in, median_micros
 from saccade.report.types import Report
 
 __all__ = ["few_pieces", "idle_cores", "noisy_runs", "wide_team"]
@@ -62,8 +62,7 @@ def wide_team(report: Report) -> Found | None:
 
 def _beside(report: Report, threads: int) -> str:
     """The same run with another team, beside this one."""
-    team = f"--threads {threads}"
-    return command(report, "report", team, "-o other.html", "--against report.html")
+    return command_beside(report, f"threads-{threads}", f"--threads {threads}")
 
 
 def few_pieces(report: Report) -> Found | None:
@@ -100,6 +99,5 @@ def noisy_runs(report: Report) -> Found | None:
         "Something else uses the cores or the memory, or the clock frequency changes: a barrier "
         "waits for the thread that was put off. The gain is what runs lose by it on average.",
         1e3 * max(0.0, found.mean - found.p50),
-        f"uptime  # is the machine idle?\ntaskset -c {cores} "
-        + command(report, "report", "-o again.html", "--against report.html"),
+        f"uptime  # is the machine idle?\ntaskset -c {cores} " + command_beside(report, "again"),
     )

@@ -56,10 +56,22 @@ function chips(step) {
   return found.map((text) => el("span", { class: "chip warn" }, text));
 }
 
+/* PyTorch repeats names of modules: /features/features.4/block/block.0 is /features.4/block.0. */
+function once(name) {
+  const parts = name.split("/");
+  return parts.filter((part, i) => !part || !parts[i + 1]?.startsWith(`${part}.`)).join("/");
+}
+
+/* Both ends of a text, of which the first gives way: the last one tells steps of a block apart. */
+function ends(text) {
+  const at = Math.max(0, text.length - 20);
+  return [el("span", { class: "start" }, text.slice(0, at)), el("span", { class: "end" }, text.slice(at))];
+}
+
 function row(step, at) {
-  const toggle = button(`${step.op} ${step.name}`, () => expand(at), { "aria-expanded": "false", title: step.name });
+  const toggle = button(ends(`${step.op} ${once(step.name)}`), () => expand(at), { "aria-expanded": "false", title: step.name });
   const cells = COLUMNS.map((column, i) => {
-    if (i === 1) return el("td", { class: "left name stick" }, chips(step), toggle);
+    if (i === 1) return el("td", { class: "left name stick" }, el("div", { class: "ends" }, chips(step), toggle));
     return el("td", { class: column.left ? "left" : null }, column.text(step, at));
   });
   const made = el("tr", { class: "row", id: `step-${at}` }, cells);
@@ -104,7 +116,7 @@ function detail(step, at) {
   const fused = REPORT.imported.filter((node) => node.step === at).map((node) => `${node.op} ${node.name}`);
   return [
     list([
-      ["operator", step.attributes], ["kernel", step.kernel + (step.host ? ", on the host" : "")], ["config", step.config],
+      ["name", step.name], ["operator", step.attributes], ["kernel", step.kernel + (step.host ? ", on the host" : "")], ["config", step.config],
       ["time", step.time ? `${micros(step.time)}, threads at work ${percent(step.busy)} of it${step.phases.length > 1 ? `; phases ${step.phases.map(micros).join(" + ")}` : ""}` : "nothing to run"],
       ["pieces of work", step.chunks.join(" + ")],
       ["work", `${digits(step.flops / 1e6)} MFLOP, ${bytes(step.bytes)} at least`],
@@ -184,7 +196,7 @@ function steps() {
     { class: i === 1 ? "left stick" : column.left ? "left" : null, scope: "col", "aria-sort": i ? "none" : "ascending" },
     button(column.name, () => resort(i))));
   const kernels = [...new Set(REPORT.steps.map((step) => step.kernel))].sort();
-  const made = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, REPORT.steps.map(row)));
+  const made = el("table", { class: "whole" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, REPORT.steps.map(row)));
   return section("steps", "Steps",
     "What runs, in order; medians of several clocked runs. A step opens to show its memory, and every kernel that was passed over, with its estimate or the reason why it cannot be taken. Estimates with a star were measured by tuning. More than 100% of the floor is reached where caches help, or Winograd's algorithm.",
     el("div", { class: "tools" },

@@ -53,6 +53,10 @@ function tiles() {
       meter([[shares.working, "var(--k0)"], [shares.imbalance, "var(--k1)"], [shares.barriers, "var(--k7)"]], spent)));
 }
 
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+}
+
 function copied(text) {
   return button("Copy", async (event) => {
     const target = event.currentTarget;
@@ -97,7 +101,7 @@ function list(pairs) {
 
 function setting() {
   const { about, speeds, totals } = REPORT;
-  const command = ["saccade report", about.model, ...about.command, "-o report.html"].join(" ");
+  const command = ["saccade report", quoted(about.model), ...about.command, "-o", quoted(about.page)].join(" ");
   return section("setting", "Setting", "What ran, and on what. Speeds were measured there; floors and roofs go by them.",
     el("div", { class: "pair" },
       el("div", {}, el("h3", {}, "Model"), list([

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 
 from saccade import collector
 from saccade.backends.cpu.codegen.parameters import Parameters
@@ -33,6 +34,7 @@ from saccade.backends.cpu.target import Target
 from saccade.caches import cache_folder
 from saccade.kernels.base import Key
 from saccade.locks import Lock, cached_property, forkless
+from saccade.logs import debug
 from saccade.processes import Processes
 
 __all__ = [
@@ -157,6 +159,7 @@ class Objects:
                     )
                 else:
                     self._known[key] = found
+            begun = perf_counter()
             if sum(effort(*key) for key, _ in tasks) <= here:
                 made = _compiled_here([t for _, t in tasks])
             else:
@@ -166,6 +169,9 @@ class Objects:
                 self._known[key] = ObjectFile(task.symbol, code, parameters, accesses)
                 self.compiled += 1
                 self._folder.write(self._known[key])
+            if missing:
+                read, took = len(missing) - len(tasks), 1e3 * (perf_counter() - begun)
+                debug("code: %d read from disk, %d compiled in %.0f ms", read, len(tasks), took)
             return {key: self._known[key] for key in wanted}
 
     def _symbol(self, key: Key) -> str:
