@@ -71,7 +71,8 @@ class Signature:
         def fixed(info: TensorInfo) -> TensorInfo:
             return replace(info, shape=tuple(known.get(axis, axis) for axis in info.shape))
 
-        return Signature(tuple(map(fixed, self.inputs)), tuple(map(fixed, self.outputs)))
+        inputs, outputs = (tuple(map(fixed, side)) for side in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
 
     def to_json(self) -> str:
         """As text."""
