@@ -174,6 +174,52 @@ def test_outputs_are_looked_at_before_any_work(
         assert f"{option} {target}: " in line and problem in line
 
 
+@pytest.mark.parametrize(("command", "option"), OPTIONS)
+def test_outputs_take_the_place_of_nothing_that_is_read(
+    command, option, path, refused, tmp_path, monkeypatch
+):
+    if command.startswith("cache"):  # which reads no file
+        return
+    arguments = words(command, path, tmp_path)
+    before = path.read_bytes()
+    (tmp_path / "link.onnx").symlink_to(path)
+    monkeypatch.chdir(path.parent)
+    for target in (path, path.name, tmp_path / "link.onnx"):
+        line = refused(*arguments, option, target)
+        assert f"{option} {target}: this is the model itself" in line
+    if command in ("profile", "compare", "tune"):
+        (tmp_path / "x=1.npy").touch()
+        for text in (tmp_path / "x=1.npy", f"x={tmp_path / 'x=1.npy'}"):
+            line = refused(*arguments, "--input", text, option, tmp_path / "x=1.npy")
+            assert "would take the place of what is read" in line
+    else:
+        (tmp_path / "tuned.json").touch()
+        more = ("--import-algorithms", tmp_path / "tuned.json", option, tmp_path / "tuned.json")
+        assert "would take the place of what is read" in refused(*arguments, *more)
+    assert path.read_bytes() == before
+
+
+def test_weights_beside_a_model_stay(path, tmp_path):
+    model = onnx.load(path)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin",
+              size_threshold=0)  # fmt: skip
+    with pytest.raises(OptionError, match=r"w\.bin: this file holds the model's weights"):
+        check_outputs(tmp_path / "m.onnx", json=tmp_path / "w.bin")
+    (tmp_path / "other.bin").touch()
+    check_outputs(tmp_path / "m.onnx", json=tmp_path / "other.bin")
+    (tmp_path / "m.saccade").write_bytes(b"no ONNX file")
+    check_outputs(tmp_path / "m.saccade", json=tmp_path / "other.bin")
+
+
+def test_choices_may_take_the_place_of_those_before(path, refused, saccade_cli, tmp_path):
+    file = tmp_path / "tuned.json"
+    short = ("tune", path, "--seconds", 0)
+    assert saccade_cli(*short, "--export-algorithms", file).exit_code == 0
+    again = ("--import-algorithms", file, "--export-algorithms", file)
+    assert saccade_cli(*short, *again).exit_code == 0
+    assert "what is read" in refused(*short, "--import-algorithms", file, "--json", file)
+
+
 @pytest.mark.parametrize("target", ["none/m.saccade", "."])
 def test_so_is_the_file_of_a_bundle(target, path, refused, tmp_path):
     line = refused("build", path, "--output", tmp_path / target)

@@ -94,7 +94,7 @@ def test_what_cannot_be_written_is_told_first(refused, model_file, tmp_path):
     missing = tmp_path / "nowhere" / "report.html"
     assert "there is no such folder" in refused("report", model_file, "-o", missing)
     assert "this is a folder" in refused("report", model_file, "-o", tmp_path)
-    assert "this is MODEL itself" in refused("report", model_file, "-o", model_file)
+    assert "this is the model itself" in refused("report", model_file, "-o", model_file)
     assert "a page goes to a file" in refused("report", model_file, "-o", "-")
     both = tmp_path / "both"
     assert "is the same file" in refused("report", model_file, "-o", both, "--json", both)

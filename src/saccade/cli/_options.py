@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ __all__ = [
     "ShapeOption",
     "ThreadsOption",
     "existing_model",
+    "input_paths",
     "parse_programs",
     "parse_shapes",
 ]
@@ -90,6 +92,12 @@ def existing_model(path: Path) -> Path:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     return path
+
+
+def input_paths(texts: Sequence[str] | None) -> list[Path]:
+    """What `--input` may read; an equals sign can be part of a file's name."""
+    named = (text.partition("=")[2] for text in texts or ())
+    return [Path(text) for text in (*(texts or ()), *named) if text]
 
 
 def parse_shapes(texts: list[str] | None) -> dict[str, tuple[Axis, ...]]:

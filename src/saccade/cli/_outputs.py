@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -16,27 +17,61 @@ STANDARD_OUTPUT = Path("-")
 """Where figures go in place of a file; nothing else is printed there then."""
 
 
-def check_outputs(**paths: Path | None) -> None:
+def check_outputs(
+    model: Path | None = None, reads: Iterable[Path | None] = (), /, **paths: Path | None
+) -> None:
     """See to it that files can be written, before anything is computed that would be lost.
 
     Args:
+        model: What the command is about.
+        reads: Other files that it reads, and of which it may do so; None for none.
         **paths: By the name of the option, with underscores for dashes; None for none.
 
     Raises:
         OptionError: If there is no such folder, it or the file cannot be written to, or the path is
-            a folder; or if two options name one file.
+            a folder; if two options name one file, or one names a file that is read.
     """
-    seen: dict[Path, str] = {}
+    kept = {_place(path) for path in reads if path is not None and path.is_file()}
+    seen: dict[object, str] = {}
     for name, path in paths.items():
         if path is None or path == STANDARD_OUTPUT:
             continue
         option = "--" + name.replace("_", "-")
         problem = _problem(path)
+        if problem is None and model is not None:
+            problem = _part_of(model, path)
+        if problem is None and _place(path) in kept:
+            problem = "the result would take the place of what is read"
         if problem is not None:
             raise OptionError(f"{option} {path}: {problem}")
-        other = seen.setdefault(path.absolute(), option)
+        other = seen.setdefault(_place(path), option)
         if other != option:
             raise OptionError(f"{option} {path}: {other} is the same file")
+
+
+def _place(path: Path) -> object:
+    """What is the same for all paths that lead to one file."""
+    try:
+        found = path.stat()
+    except OSError:  # there is none yet
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
+
+
+def _part_of(model: Path, path: Path) -> str | None:
+    """What would be wrong with writing there because the model is."""
+    if not path.is_file():
+        return None
+    if _place(path) == _place(model):
+        return "this is the model itself"
+    # A large file is parsed only where weights of it might be.
+    if not path.resolve().is_relative_to(model.resolve().parent):
+        return None
+    from saccade.cli._signature import weight_files  # noqa: PLC0415 - it needs NumPy
+
+    if _place(path) in map(_place, weight_files(model)):
+        return "this file holds the model's weights"
+    return None
 
 
 def _problem(path: Path) -> str | None:

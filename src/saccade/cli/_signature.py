@@ -34,6 +34,7 @@ __all__ = [
     "random_inputs",
     "read_inputs",
     "symbol_values",
+    "weight_files",
 ]
 
 SEED = 20240229
@@ -107,6 +108,17 @@ def load_file(path: Path) -> onnx.ModelProto:
         return onnx.load(str(path), load_external_data=False)
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX file: {error}") from None
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The files beside an ONNX file that its weights lie in; none of what is no ONNX file."""
+    try:
+        tensors = load_file(path).graph.initializer
+    except ModelError:
+        return []
+    entries = (entry for tensor in tensors for entry in tensor.external_data)
+    names = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
+    return [path.parent / name for name in names]
 
 
 def _input_info(value: onnx.ValueInfoProto, axes: Sequence[Axis] | None) -> InputInfo:

@@ -63,7 +63,7 @@ def bench(
     shapes = parse_shapes(shape)
     engines = ("saccade", *_peers(against))
     path = existing_model(model)
-    check_outputs(json=json)
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.cli._bench_session import make_setup, run_bench
     from saccade.cli._progress import working
     from saccade.options import default_threads

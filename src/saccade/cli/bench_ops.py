@@ -92,7 +92,7 @@ def bench_ops(
             raise OptionError(f"--against {peer!r} is not one of {', '.join(_PEERS)}")
     if dtype == "float32" and "float32" in peers:
         raise OptionError("--against float32 wants another --dtype")
-    check_outputs(json=json, compile=compile)
+    check_outputs(None, [code], json=json, compile=compile)
     wanted = _wanted(names or [], peers)
     # A record that cannot be read or written is found out now, not after all the timing.
     known = {} if json is None else _known(json)

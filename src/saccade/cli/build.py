@@ -57,9 +57,7 @@ def build(
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
-    check_outputs(output=output, json=json)
-    if output.absolute() == path.absolute():
-        raise OptionError(f"--output {output}: this is the model itself")
+    check_outputs(path, [import_algorithms], output=output, json=json)
     from saccade.backends.cuda.gpus import machine_for
     from saccade.cli._model import compile_shaped, warn_of_refusals
     from saccade.cli._progress import working

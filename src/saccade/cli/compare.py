@@ -21,6 +21,7 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
+    input_paths,
     parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
@@ -79,9 +80,9 @@ def compare(
     An output is ok when its relative error is at most --tolerance, all of it and its outermost ring
     of pixels alone, or when no element differs by more than --floor.
     """
-    check_outputs(json=json)
     shapes = parse_shapes(shape)
     path = existing_model(model)
+    check_outputs(path, input_paths(input_), json=json)
     from saccade.cli._feeds import make_feeds
     from saccade.cli._model import compile_model
     from saccade.cli._progress import working

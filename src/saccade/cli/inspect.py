@@ -75,7 +75,7 @@ def inspect(
         raise OptionError("choose one of --stage, --plan, --reasons, --assembly and --stages")
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(json=json)
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.cli._model import compile_shaped
     from saccade.cli._signature import fixed_shapes
 

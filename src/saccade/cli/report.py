@@ -21,6 +21,7 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
+    input_paths,
     parse_shapes,
 )
 from saccade.cli._outputs import STANDARD_OUTPUT, check_outputs, give_json, give_text
@@ -78,9 +79,8 @@ def report(
         raise OptionError("say where the page goes: --output report.html")
     if output == STANDARD_OUTPUT:
         raise OptionError("--output -: a page goes to a file; --json - prints its data")
-    check_outputs(output=output, json=json)
-    if output is not None and output.absolute() == path.absolute():
-        raise OptionError(f"--output {output}: this is MODEL itself")
+    reads = [*input_paths(input_), import_algorithms, against]
+    check_outputs(path, reads, output=output, json=json)
     earlier = None if against is None else _read(against, "--against ")
     if path.suffix.lower() in _PAGES:
         given = {

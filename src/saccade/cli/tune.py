@@ -21,6 +21,7 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
+    input_paths,
     parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json, give_text
@@ -65,7 +66,9 @@ def tune(
     """
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(export_algorithms=export_algorithms, json=json)
+    check_outputs(path, input_paths(input_), export_algorithms=export_algorithms, json=json)
+    # Choices may take the place of those that they improve on, figures not.
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.cli._model import compile_for
     from saccade.cli._progress import measuring
 

@@ -37,7 +37,7 @@ def warm(
     # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
-    check_outputs(json=json)
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.cli._model import compile_shaped
     from saccade.cli._progress import working
     from saccade.cli._signature import fixed_shapes
