@@ -168,15 +168,15 @@ def test_an_image_that_does_not_fit_is_left_out(saccade_cli, engine, model_file,
 
 def test_top_and_json_have_one_entry_for_each(saccade_cli, engine, model_file, folder, tmp_path):
     info = Info("input", "float32", (1, 3, "H", "W"))
-    engine.model = FakeModel((info,), (info,))
-    engine.model.corrupt = lambda results: results.update(input=np.eye(1, 3, 1, np.float32))
+    engine.model = FakeModel((info,), (Info("y", "float32", (1, 3)),))
+    engine.model.corrupt = lambda results: results.update(y=np.eye(1, 3, 1, np.float32))
     (tmp_path / "labels.txt").write_text("ape\nbee\ncat\n")
     more = ("--top", "1", "--labels", tmp_path / "labels.txt")
     result = saccade_cli("run", model_file, "--input", folder, *more, "--json", "-")
     assert result.exit_code == 0, result.stderr
     files = json.loads(result.stdout)["files"]
     assert [one["top"][0][0]["label"] for one in files] == ["bee"] * 4
-    assert files[0]["written"] == [] and files[0]["outputs"]["input"]["shape"] == [1, 3]
+    assert files[0]["written"] == [] and files[0]["outputs"]["y"]["shape"] == [1, 3]
     text = saccade_cli("run", model_file, "--input", folder, *more).stdout.splitlines()
     assert len(text) == 8 and text[1].endswith("bee")
 
@@ -198,13 +198,17 @@ def test_a_model_without_images_refuses_them_all_at_once(refused, engine, model_
         (["in"], "there.txt", "results of several images go into a folder"),
         (["in"], "out.png", "results of several images go into a folder"),
         (["in"], "out.npz", "results of several images go into a folder"),
-        (["in"], "out/*.tiff", "an output is a .npy, .npz, .png or .jpg file, or a folder"),
+        (["in"], "out/*.tiff", "an output is a .npy, .npz, .png, .jpg or .webp file, or a folder"),
         (["in"], "there.txt/*.png", "this is a file, and results go into a folder"),
-        (["in"], "in", "a.png: the result would take the place of this image"),
-        (["in"], "in/*.png", "a.png: the result would take the place of this image"),
+        (["in"], "in", "a.png: the result would take the place of what is read"),
+        (["in"], "in/*.png", "a.png: the result would take the place of what is read"),
         (["in", "in/below/../a.*", "twin/a.png"], "out", "would become one file"),
         (["a=in", "b=in"], None, "only one input of a model may have several files"),
-        (["in/a.png"], "out.tiff", "an output is a .npy, .npz, .png or .jpg file or a folder"),
+        (
+            ["in/a.png"],
+            "out.tiff",
+            "an output is a .npy, .npz, .png, .jpg or .webp file or a folder",
+        ),
         (["in/a.png"], "out.mp4", "a video is made of a video alone"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,9 +25,10 @@ from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
 
-__all__ = ["read_files", "write_outputs"]
+__all__ = ["WRITTEN", "array_files", "read_files", "write_outputs"]
 
-_WRITTEN = ".npy, .npz, .png or .jpg"
+WRITTEN = ".npy, .npz, .png, .jpg or .webp"
+"""Files that results become, for messages."""
 
 
 def read_files(
@@ -149,7 +150,7 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
     suffix = target.suffix.lower()
     if target.is_dir() or (not suffix and not target.is_file()):
         target.mkdir(parents=True, exist_ok=True)
-        files = [target / f"{_file_name(name)}.npy" for name in outputs]
+        files = array_files(target, outputs)
         for file, array in zip(files, outputs.values(), strict=True):
             _save(file, array)
         return files
@@ -157,7 +158,7 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
         with whole_file(target) as stream:
             np.savez(stream, allow_pickle=False, **outputs)
     elif suffix != ".npy" and suffix not in WRITTEN_SUFFIXES:
-        raise InputError(f"{target}: an output is a {_WRITTEN} file or a folder")
+        raise InputError(f"{target}: an output is a {WRITTEN} file or a folder")
     elif len(outputs) != 1:
         raise InputError(f"{target} takes one output of {len(outputs)}; use an .npz or a folder")
     else:
@@ -174,6 +175,6 @@ def _save(path: Path, array: NDArray[Any]) -> None:
         np.save(stream, array)
 
 
-def _file_name(name: str) -> str:
-    """The output's name without what file systems refuse (a slash, mostly)."""
-    return re.sub(r"[^\w.+-]", "_", name)
+def array_files(folder: Path, outputs: Iterable[str]) -> list[Path]:
+    """A file for each output: its name without what file systems refuse (a slash, mostly)."""
+    return [folder / (re.sub(r"[^\w.+-]", "_", name) + ".npy") for name in outputs]

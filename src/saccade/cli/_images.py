@@ -29,7 +29,7 @@ __all__ = [
     "read_image", "reads_image", "write_image", "write_pixels",
 ]  # fmt: skip
 
-WRITTEN_SUFFIXES = (".png", ".jpg", ".jpeg")
+WRITTEN_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 VIDEO_SUFFIXES = (
     ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts",
 )  # fmt: skip

@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from saccade.cli._print import standard_output
 from saccade.errors import OptionError
 
-__all__ = ["STANDARD_OUTPUT", "check_outputs", "give_json", "give_text"]
+__all__ = ["STANDARD_OUTPUT", "check_folder", "check_outputs", "give_json", "give_text"]
 
 STANDARD_OUTPUT = Path("-")
 """Where figures go in place of a file; nothing else is printed there then."""
@@ -87,14 +87,39 @@ def _problem(path: Path) -> str | None:
         return str(error)
     if there and not real.is_file():
         return None  # a device or a pipe
+    # Files are written beside their places and moved there, whole.
+    problem = _closed(real.parent)
+    if problem is None and there and not os.access(real, os.W_OK):
+        problem = "this file cannot be written to"
+    return problem
+
+
+def _closed(folder: Path) -> str | None:
+    """What keeps files from a folder that is there."""
     try:
-        # Files are written beside their places and moved there, whole. Tried, as permissions say
-        # little: to root, and of file systems that are read-only.
-        with TemporaryFile(dir=real.parent):
-            pass
+        # Tried, as permissions say little: to root, and of file systems that are read-only.
+        with TemporaryFile(dir=folder):
+            return None
     except OSError as error:
-        return f"the folder {real.parent} cannot be written to: {error.strerror}"
-    return "this file cannot be written to" if there and not os.access(real, os.W_OK) else None
+        return f"the folder {folder} cannot be written to: {error.strerror}"
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """See to it that files can be written into a folder, which may have to be made.
+
+    Args:
+        option: Its name, for the message.
+        folder: The folder.
+
+    Raises:
+        OptionError: If it is none, or cannot be made or written to.
+    """
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    problem = _closed(there) if there.is_dir() else f"{there} is no folder"
+    if problem is not None:
+        raise OptionError(f"{option} {folder}: {problem}")
 
 
 def give_json(path: Path | None, document: object) -> None:

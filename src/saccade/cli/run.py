@@ -118,20 +118,22 @@ def run(
     """Run MODEL on files (inputs without one get random data), save or describe its outputs."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(json=json)
     if labels is not None and top is None and input_ is None:
         raise OptionError("--labels names the classes of --top, which is not given")
     edge = _edge(tile)
     from saccade.cli._given import given_inputs
     from saccade.cli._images import Preparation
     from saccade.cli._shown import TopQuery
-    from saccade.cli._targets import check_target
+    from saccade.cli._targets import check_target, file_of
     from saccade.vision import read_labels
 
     preparation = Preparation(preprocess.value, _numbers("mean", mean), _numbers("std", std))
     query = TopQuery(top, [] if labels is None else read_labels(labels), threshold)
     given = given_inputs(input_ or ())
     check_target(output, given)
+    check_outputs(
+        path, [*given.paths, labels, import_algorithms], output=file_of(output), json=json
+    )
     if given.video is not None:
         from saccade.vision.video import check_video
 
@@ -165,15 +167,20 @@ class _Work:
     def run(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
         """One input, several images, or a video."""
         from saccade.cli._given import several_images
-        from saccade.cli._targets import result_folder
+        from saccade.cli._targets import check_results, file_of, result_folder
 
+        outputs, query = self.runs.model.outputs, self.runs.query
         given = several_images(given, [info.name for info in self.runs.model.inputs])
         if given.video is not None:
+            check_results(outputs, query, "" if file_of(output) is None else ".png")
             self._video(given, output, json)
         elif given.images is not None:
-            folder = None if output is None else result_folder(output, given.images)
+            folder = None if output is None else result_folder(output, given)
+            check_results(outputs, query, None if folder is None else folder.suffix)
             self._images(given, folder, json)
         else:
+            into = output if file_of(output) is None else None
+            check_results(outputs, query, "" if into else _suffix_of(output), into, given.paths)
             self._once(given, output, json)
 
     def _once(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
