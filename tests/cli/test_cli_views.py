@@ -143,7 +143,7 @@ def test_the_command_line_imports_nothing_heavy():
         f"saccade.cli.{name}"
         for name in (
             *COMMANDS, "bench_ops", "build", "cache", "warm", "_app", "_memory", "_options",
-            "_outputs", "_print", "_quiet",
+            "_outputs", "_print", "_quiet", "_shape_texts",
         )
     }  # fmt: skip
     assert ours <= commands | {"saccade.cli", "saccade.errors", "saccade.tables"}

@@ -20,9 +20,10 @@ from saccade.cli._images import (
     reads_image,
     write_image,
 )
+from saccade.cli._shapes import check_names
 from saccade.cli._signature import check_fits
 from saccade.cli._types import Arrays, TensorInfoLike
-from saccade.errors import InputError
+from saccade.errors import InputError, meant
 from saccade.files import whole_file
 
 __all__ = ["WRITTEN", "array_files", "read_files", "write_outputs"]
@@ -60,25 +61,32 @@ def read_files(
         images[info.name] = found
         return found.values
 
+    def add(info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
+        hint = preparation.hint if preparation is not None and info.name in images else ""
+        _add(named, info, array, path, hint)
+
     known = {info.name: info for info in inputs}
     named: Arrays = {}
     nameless: list[Path] = []
     for text in texts:
         name, path = _split(text, known)
         if name is not None:
-            _add(named, known[name], read(path, known[name]), path)
+            add(known[name], read(path, known[name]), path)
         elif path.suffix.lower() == ".npz":
             for key, array in _read_npz(path).items():
                 if key not in known:
-                    raise InputError(f"{path}: {key!r} is no input; there is {', '.join(known)}")
-                _add(named, known[key], array, path)
+                    near = meant(key, known)
+                    raise InputError(
+                        f"{path}: {key!r} is no input{near}; the model has {', '.join(known)}"
+                    )
+                add(known[key], array, path)
         else:
             nameless.append(path)
     free = [info for info in inputs if info.name not in named]
     if len(nameless) > len(free):
         raise InputError(f"{nameless[len(free)]}: the model has {len(inputs)} input(s) only")
     for path, info in zip(nameless, free, strict=False):
-        _add(named, info, read(path, info), path)
+        add(info, read(path, info), path)
     return named, images
 
 
@@ -89,7 +97,7 @@ def _split(text: str, known: Mapping[str, TensorInfoLike]) -> tuple[str | None, 
     if sign and name in known:
         result: tuple[str | None, Path] = (name, Path(rest))
     elif sign and not whole.exists():
-        raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
+        check_names([name], list(known.values()))
     else:
         result = (None, whole)
     if not result[1].is_file():
@@ -129,10 +137,13 @@ def _read_npz(path: Path) -> Arrays:
         raise InputError(f"{path} is not a NumPy archive: {error}") from None
 
 
-def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
+def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path, hint: str) -> None:
     if info.name in arrays:
         raise InputError(f"{path}: input {info.name!r} is given twice")
-    check_fits(info, array.shape)
+    try:
+        check_fits(info, array.shape)
+    except InputError as error:
+        raise InputError(f"{error}{hint}") from None
     dtype = np.dtype(info.dtype)
     # Rounding floats to the model's width is meant; anything else that loses values is not.
     both_float = array.dtype.kind == "f" and dtype.kind == "f"

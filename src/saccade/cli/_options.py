@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from saccade.errors import ModelError, OptionError
+from saccade.errors import ModelError
 from saccade.options import MOST_THREADS
-from saccade.shapes import Axis
 
 __all__ = [
     "AllowOption",
@@ -26,8 +25,6 @@ __all__ = [
     "ThreadsOption",
     "existing_model",
     "input_paths",
-    "parse_programs",
-    "parse_shapes",
 ]
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
@@ -36,7 +33,8 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=1x3x224x224",
-        help="The shape of an input, whatever the file declares; names and ? leave an axis free.",
+        help="The shape of an input, whatever the file declares; names and ? leave an axis free. "
+        "NAME:1x3x224x224 and NAME[1,3,224,224] as well; several are separated by commas.",
     ),
 ]
 ProgramShapesOption = Annotated[
@@ -98,39 +96,3 @@ def input_paths(texts: Sequence[str] | None) -> list[Path]:
     """What `--input` may read; an equals sign can be part of a file's name."""
     named = (text.partition("=")[2] for text in texts or ())
     return [Path(text) for text in (*(texts or ()), *named) if text]
-
-
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[Axis, ...]]:
-    """Shapes by input name from `NAME=1x3xHx?`; a text without a name goes under "".
-
-    Axes are numbers, names without an x, or `?` or -1 for any size.
-
-    Raises:
-        OptionError: A text is no shape, or names an input twice.
-    """
-    shapes: dict[str, tuple[Axis, ...]] = {}
-    for text in texts or ():
-        # Names of inputs may hold equals signs, sizes do not.
-        name, _, sizes = text.rpartition("=")
-        axes = [_axis(part) for part in sizes.split("x")]
-        if "" in axes:
-            raise OptionError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
-        if name in shapes:
-            raise OptionError(f"--shape names {name or 'the input'} twice")
-        shapes[name] = tuple(axes)
-    return shapes
-
-
-def _axis(part: str) -> Axis:
-    """A size, a name, or None for any size; "" for what is none of them."""
-    # `isdigit` alone takes superscripts, which `int` does not.
-    if part.isascii() and part.isdigit():
-        return int(part)
-    if part in ("?", "-1"):
-        return None
-    return part if part.isidentifier() else ""
-
-
-def parse_programs(texts: list[str] | None) -> list[dict[str, tuple[Axis, ...]]]:
-    """Shapes for each `--shape` of a command that makes several programs; one, of none, without."""
-    return [parse_shapes(text.split(",")) for text in texts or () if text] or [{}]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.cli._print import note
-from saccade.cli._shapes import name_the_only
+from saccade.cli._shapes import check_names, name_the_only
 from saccade.errors import InputError, ModelError
 from saccade.shapes import ANY
 
@@ -31,6 +31,7 @@ __all__ = [
     "is_half",
     "load_file",
     "output_kinds",
+    "program_shapes",
     "random_inputs",
     "read_inputs",
     "symbol_values",
@@ -160,9 +161,8 @@ def fixed_shapes(
     known = {info.name: info for info in inputs}
     if "" in given:
         given = name_the_only(given, inputs)
+    check_names(given, inputs)
     for name, shape in given.items():
-        if name not in known:
-            raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
         check_fits(known[name], shape)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, info in known.items():
@@ -173,6 +173,23 @@ def fixed_shapes(
             text = "x".join(map(str, shapes[name]))
             note(f"saccade: {name} has no fixed shape, assuming {text}")
     return shapes
+
+
+def program_shapes(
+    inputs: Sequence[TensorInfoLike], sets: Sequence[Mapping[str, tuple[int, ...]]]
+) -> list[dict[str, tuple[int, ...]]]:
+    """The same for each program of a command that makes several.
+
+    Raises:
+        InputError: The same; where inputs of one program may have been told apart, that as well.
+    """
+    try:
+        return [fixed_shapes(inputs, one) for one in sets]
+    except InputError as error:
+        if len(sets) == 1:
+            raise
+        hint = "each --shape is a program of its own, whose inputs are separated by commas"
+        raise InputError(f"{error} ({hint})") from None
 
 
 def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:

@@ -17,10 +17,10 @@ from saccade.cli._options import (
     PrecisionOption,
     ProgramShapesOption,
     existing_model,
-    parse_programs,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
+from saccade.cli._shape_texts import parse_programs
 from saccade.errors import OptionError
 
 __all__ = ["build"]
@@ -54,14 +54,14 @@ def build(
 
     Choices that were tuned on such a machine are taken from a file that `tune` exported.
     """
-    # Without --shape one program, of the sizes that `fixed_shapes` finds.
+    # Without --shape one program, of the sizes that `program_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
     check_outputs(path, [import_algorithms], output=output, json=json)
     from saccade.backends.cuda.gpus import machine_for
     from saccade.cli._model import compile_shaped, warn_of_refusals
     from saccade.cli._progress import working
-    from saccade.cli._signature import fixed_shapes
+    from saccade.cli._signature import program_shapes
 
     if device != "cuda" and (arch, machine) != (None, None):
         raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
@@ -75,7 +75,7 @@ def build(
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
+    sizes = program_shapes(compiled.inputs, asked)
     if import_algorithms is not None:
         for one in sizes:
             warn_of_refusals(compiled.plan(**one))

@@ -22,10 +22,10 @@ from saccade.cli._options import (
     ThreadsOption,
     existing_model,
     input_paths,
-    parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say_all, say_fitted
+from saccade.cli._shape_texts import parse_shapes
 from saccade.tables import Column, fitted
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def compare(
     from saccade.cli._model import compile_model
     from saccade.cli._progress import working
     from saccade.cli._reference import EXPECTATIONS, every_value
-    from saccade.cli._shapes import declared_as, redeclared, sizes_in
+    from saccade.cli._shapes import declared_as, redeclared, sizes_in, told
     from saccade.cli._signature import is_half, read_inputs
     from saccade.errors import OptionError
     from saccade.testing.compare import (
@@ -105,7 +105,8 @@ def compare(
     if tolerance is None:
         tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
     floor = ABSOLUTE_FLOOR if floor is None else floor
-    axes = declared_as(read_inputs(path), [shapes])
+    asked = told(read_inputs(path), [shapes])
+    axes = declared_as(read_inputs(path), asked)
     source: Path | onnx.ModelProto = path if axes is None else redeclared(path, axes)
     source = every_value(source) if layers else source
     compiled = compile_model(
@@ -116,7 +117,7 @@ def compare(
         threads=threads,
         allow_reference=allow_reference or None,
     )
-    (sizes,) = sizes_in([shapes])
+    (sizes,) = sizes_in(asked)
     feeds = make_feeds(compiled.inputs, input_, sizes)
     with working(f"running {against}"):
         expected = EXPECTATIONS[against](source, feeds, allow_reference)

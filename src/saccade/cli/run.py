@@ -22,10 +22,10 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
+from saccade.cli._shape_texts import parse_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:

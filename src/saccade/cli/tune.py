@@ -22,10 +22,10 @@ from saccade.cli._options import (
     ThreadsOption,
     existing_model,
     input_paths,
-    parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json, give_text
 from saccade.cli._print import say, say_fitted
+from saccade.cli._shape_texts import parse_shapes
 
 if TYPE_CHECKING:
     from saccade.tuning import Change, Outcome
