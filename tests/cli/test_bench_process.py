@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
 import sys
 import time
 import types
@@ -161,6 +162,22 @@ def test_a_process_that_dies_is_an_error_and_not_a_hang(model_file):
         os.kill(process.pid, 9)
         with pytest.raises(SaccadeError, match="ended with status -9"):
             process.open(FEEDS, ())
+
+
+def test_ctrl_c_of_a_terminal_does_not_reach_it(model_file):
+    with EngineProcess(spec(model_file)) as process:
+        os.kill(process.pid, signal.SIGINT)  # while it still imports
+        opened = process.open(FEEDS, ())
+        os.kill(process.pid, signal.SIGINT)
+        assert len(opened.outputs) == 1 and process.round(0.0).times_ms
+
+
+def test_but_an_interrupt_here_ends_it_at_once(model_file):
+    with pytest.raises(KeyboardInterrupt), EngineProcess(spec(model_file)) as process:
+        os.kill(process.pid, signal.SIGSTOP)  # whatever it does
+        raise KeyboardInterrupt
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
 
 
 def test_wait_idle_refuses_an_engine_that_never_rests(model_file, monkeypatch):

@@ -239,6 +239,17 @@ def test_several_files_for_two_inputs_are_as_before(
     assert "the model has 2 input(s) only" in line
 
 
+def test_ctrl_c_says_how_many_are_done(saccade_cli, engine, model_file, folder):
+    def stop(_results):
+        if len(engine.model.calls) == 3:
+            raise KeyboardInterrupt
+
+    engine.model.corrupt = stop
+    result = saccade_cli("run", model_file, "--input", folder)
+    assert result.exit_code == 130
+    assert result.stderr == "saccade: interrupted: 2 of 4 images are done\n"
+
+
 def test_a_bug_in_a_run_is_no_image_left_out(saccade_cli, engine, model_file, folder):
     def broken(_results):
         raise ZeroDivisionError

@@ -332,6 +332,12 @@ def test_a_full_disk_leaves_the_output_that_was_there(
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_ctrl_c_is_one_line(saccade_cli, engine, model_file):
+    engine.error = KeyboardInterrupt()
+    result = saccade_cli("run", model_file)
+    assert (result.exit_code, result.stderr) == (130, "saccade: interrupted\n")
+
+
 def test_the_version_is_told(capsys):
     with pytest.raises(SystemExit) as ended:
         app(["--version"])

@@ -28,6 +28,7 @@ from saccade.version import VERSION
 __all__ = ["app"]
 
 _LONGEST = 4000  # characters
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 
 # Typer depended on Click once and carries it inside now; its public error leads to either.
 _COMMAND_LINE_ERROR: Any = next(
@@ -64,9 +65,17 @@ class _OneLineErrors(TyperGroup):
             what = error if error.filename is None else f"{error.filename}: {error.strerror}"
             _refuse(printable(what, _LONGEST))
         except typer.Abort:
-            # 128 and the number of SIGINT, as shells have it.
-            sys.exit(130)
+            sys.exit(_INTERRUPTED)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - of Click, see above
+        """Run a command; says that it was interrupted, and what it has to say of that."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            what = f": {stop}" if str(stop) else ""
+            print(f"saccade: interrupted{printable(what, _LONGEST)}", file=sys.stderr)
+            raise typer.Exit(_INTERRUPTED) from None
 
 
 def _refuse(message: str) -> NoReturn:

@@ -63,6 +63,9 @@ def run_images(
                 # Of one image; those that come after it may be as they should.
                 say(f"saccade: left out: {_reason(image, error)}", sys.stderr)
                 left_out.append({"file": str(image), "reason": str(error)})
+            except KeyboardInterrupt:
+                so_far = f"{number} of {len(given.images)} images are done"
+                raise KeyboardInterrupt(so_far) from None
     if left_out:
         text = f"{len(left_out)} of {len(given.images)} images were left out"
         say(f"saccade: {text}", sys.stderr)

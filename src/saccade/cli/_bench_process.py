@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.cli._bench_messages import Failure, Open, Opened, Round, RoundDone
 from saccade.errors import OptionError, SaccadeError
+from saccade.processes import interrupts_held
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,12 +46,13 @@ class EngineProcess:
         """
         self.spec = spec
         self.peak_rss_bytes = 0
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "saccade.cli._bench_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=None if environment is None else dict(environment),
-        )
+        with interrupts_held():
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "saccade.cli._bench_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=None if environment is None else dict(environment),
+            )
 
     @property
     def pid(self) -> int:
@@ -66,6 +68,8 @@ class EngineProcess:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is KeyboardInterrupt:
+            self._child.kill()  # it may be at work for long
         self.close()
 
     def open(

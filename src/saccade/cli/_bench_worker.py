@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ LEAST_RUNS = 3
 
 def main() -> None:
     """Serve requests until the parent says stop or closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what that means
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever an engine prints must not get between the replies
