@@ -264,7 +264,8 @@ MAIN = "from saccade.cli import main; main()"
 def completed(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-c", MAIN, *arguments],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        env={**os.environ, **environment}, capture_output=True, text=True, errors="replace",
+        check=False,
     )  # fmt: skip
 
 
@@ -295,6 +296,38 @@ def test_completion_is_installed(tmp_path):
     (script,) = (tmp_path / ".bash_completions").iterdir()
     assert script.name == "saccade.sh" and "_SACCADE_COMPLETE" in script.read_text()
     assert str(script) in (tmp_path / ".bashrc").read_text()
+
+
+ENCODINGS = [
+    {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("environment", ENCODINGS, ids=lambda one: " ".join(one.values()))
+@pytest.mark.parametrize("command", ["compare", "profile", "inspect reasons"])
+def test_what_an_encoding_lacks_is_replaced(command, environment, path, tmp_path):
+    result = completed(*map(str, words(command, path, tmp_path)), **environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "?" in result.stdout or environment == ENCODINGS[0]
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_closed_stream_is_not_written_to(stream, path):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", MAIN, *map(str, arguments)],
+            preexec_fn=lambda: os.close(stream), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert run("inspect", path).returncode == 0
+    assert run("inspect", path.with_name("none.onnx")).returncode == 2
+    figures = run("inspect", path, "--json", "-")
+    if stream == 1:
+        assert figures.returncode == 2
+        assert figures.stderr == "saccade: error: --json -: standard output is closed\n"
+    else:
+        assert json.loads(figures.stdout)
 
 
 LIMITED = """

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from saccade.cli._memory import not_enough
+from saccade.cli._print import usable_streams
 from saccade.cli._quiet import quietly
 from saccade.cli.bench import bench
 from saccade.cli.bench_ops import bench_ops
@@ -48,6 +49,7 @@ class _OneLineErrors(TyperGroup):
         windows_expand_args: bool = True,
         **extra: object,
     ) -> NoReturn:
+        usable_streams()
         try:
             status = super().main(
                 args, prog_name or "saccade", complete_var, False, windows_expand_args, **extra

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,14 +30,19 @@ def check_outputs(
 
     Raises:
         OptionError: If there is no such folder, it or the file cannot be written to, or the path is
-            a folder; if two options name one file, or one names a file that is read.
+            a folder; if two options name one file, or one names a file that is read;
+            or if standard output, which is asked for, is closed.
     """
     kept = {_place(path) for path in reads if path is not None and path.is_file()}
     seen: dict[object, str] = {}
     for name, path in paths.items():
-        if path is None or path == STANDARD_OUTPUT:
+        if path is None:
             continue
         option = "--" + name.replace("_", "-")
+        if path == STANDARD_OUTPUT:
+            if sys.__stdout__ is None:
+                raise OptionError(f"{option} -: standard output is closed")
+            continue
         problem = _problem(path)
         if problem is None and model is not None:
             problem = _part_of(model, path)
