@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fake_engine import FakePlan, Info
 
+from saccade.errors import Unsupported, UnsupportedModelError
 from saccade.kernels.cpu import CPU_KERNELS
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -118,6 +119,25 @@ def test_inspect_refuses_unknown_and_contradicting_views(refused, model_file):
         "inspect", model_file, "--stage", "magic"
     )
     assert "choose one of" in refused("inspect", model_file, "--plan", "--reasons")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_what_is_not_supported_fits_the_terminal(
+    saccade_cli, engine, model_file, monkeypatch, width
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    remedy = "none by options: export the model without it"
+    engine.error = UnsupportedModelError(
+        [
+            Unsupported("org.acme.Strange", "FLOAT", "no such operator", 2, ("a", "b"), remedy),
+            Unsupported("Loop", "-", "control flow", 1, ()),
+        ]
+    )
+    lines = saccade_cli("inspect", model_file).stderr.splitlines()
+    assert lines[0] == "saccade: error: 3 node(s) of this model are not supported:"
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    assert f"no such operator; what could be done: {remedy}; first nodes: a, b" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)

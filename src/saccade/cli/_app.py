@@ -23,7 +23,7 @@ from saccade.cli.report import report
 from saccade.cli.run import run
 from saccade.cli.tune import tune
 from saccade.cli.warm import warm
-from saccade.errors import SaccadeError, printable
+from saccade.errors import SaccadeError, UnsupportedModelError, printable
 from saccade.version import VERSION
 
 __all__ = ["app"]
@@ -57,8 +57,12 @@ class _OneLineErrors(TyperGroup):
         except _COMMAND_LINE_ERROR as error:
             said = error.format_message() or "a command is missing; see saccade --help"
             _refuse(printable(said, _LONGEST))
+        except UnsupportedModelError as error:
+            from saccade.cli._unsupported import unsupported_lines  # noqa: PLC0415 - for this alone
+
+            _refuse("\n".join(unsupported_lines(error)))  # which are escaped
         except SaccadeError as error:
-            _refuse(str(error))  # which is escaped, and may be a table
+            _refuse(str(error))  # which is escaped, too
         except MemoryError as error:  # what the engine allocates is a SaccadeError
             _refuse(printable(not_enough(error), _LONGEST))
         except BrokenPipeError:
