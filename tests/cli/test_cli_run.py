@@ -43,7 +43,7 @@ def test_every_grey_level_survives_in_fp16_too(saccade_cli, engine, model_file, 
     pixels = image_of(tmp_path / "in.png", "L")
     assert set(pixels.ravel()) == set(range(256))
     result = saccade_cli(
-        "run", model_file, "--input", f"x={tmp_path / 'in.png'}", "--output", tmp_path / "out.png"
+        "run", model_file, "-i", f"x={tmp_path / 'in.png'}", "-o", tmp_path / "out.png"
     )
     assert result.exit_code == 0, result.stderr
     assert engine.model.calls[0]["x"].dtype == np.float16

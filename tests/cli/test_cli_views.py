@@ -12,6 +12,7 @@ from fake_engine import FakePlan, Info
 
 from saccade.errors import Unsupported, UnsupportedModelError
 from saccade.kernels.cpu import CPU_KERNELS
+from saccade.version import VERSION
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -145,6 +146,18 @@ def test_every_command_has_help(saccade_cli, command):
     result = saccade_cli(command, "--help")
     assert result.exit_code == 0
     assert "MODEL" in result.stdout
+
+
+@pytest.mark.parametrize("command", [(), *[(c,) for c in (*COMMANDS, "cache")], ("cache", "ls")])
+def test_help_is_short_as_well(saccade_cli, command):
+    assert saccade_cli(*command, "-h").stdout == saccade_cli(*command, "--help").stdout != ""
+
+
+def test_the_package_runs_as_the_command():
+    result = subprocess.run(
+        [sys.executable, "-m", "saccade", "--version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"saccade {VERSION}\n"
 
 
 def test_the_command_line_imports_nothing_heavy():

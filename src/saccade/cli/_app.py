@@ -94,6 +94,7 @@ app = typer.Typer(
     cls=_OneLineErrors,
     help="Compile vision models to the machine they run on.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},  # those of all commands, too
     pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
 )
 

@@ -48,7 +48,10 @@ ProgramShapesOption = Annotated[
 InputOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", metavar="[NAME=]FILE", help="An input: .npy, .npz or an image (else random)."
+        "--input",
+        "-i",
+        metavar="[NAME=]FILE",
+        help="An input: .npy, .npz or an image (else random).",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda|reference", help="Where to run.")]

@@ -26,6 +26,7 @@ from saccade.cli._options import (
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say_all, say_fitted
 from saccade.cli._shape_texts import parse_shapes
+from saccade.errors import OptionError
 from saccade.tables import Column, fitted
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ def compare(
     from saccade.cli._reference import EXPECTATIONS, every_value
     from saccade.cli._shapes import declared_as, redeclared, sizes_in, told
     from saccade.cli._signature import is_half, read_inputs
-    from saccade.errors import OptionError
     from saccade.testing.compare import (
         ABSOLUTE_FLOOR,
         BF16_TOLERANCE,

@@ -81,6 +81,7 @@ RunInputOption = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
+        "-i",
         metavar="[NAME=]FILE|DIR|'*.jpg'",
         help="An input: .npy, .npz or an image (else random); several images, a folder of them, or "
         "a video are run one by one.",
@@ -89,6 +90,8 @@ RunInputOption = Annotated[
 OutputOption = Annotated[
     Path | None,
     typer.Option(
+        "--output",
+        "-o",
         metavar="FILE|DIR",
         help="Where outputs go: .npz, .npy, an image, a video, or a folder (DIR/*.npz: as these).",
     ),
