@@ -271,8 +271,12 @@ def completed(*arguments, **environment):
 
 @pytest.mark.parametrize(
     ("line", "found"),
-    [("saccade in", {"inspect"}), ("saccade cache v", {"verify"}), ("saccade tune --exp", None)],
-)
+    [
+        ("saccade in", {"inspect"}), ("saccade cache v", {"verify"}), ("saccade tune --exp", None),
+        ("saccade run m.onnx --device c", {"cpu", "cuda"}),
+        ("saccade bench m.onnx --precision b", {"bf16"}),
+    ],
+)  # fmt: skip
 def test_completion_knows_commands_and_options(line, found):
     count = str(len(line.split()) - 1)
     result = completed(_SACCADE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=count)

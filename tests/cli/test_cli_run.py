@@ -241,9 +241,12 @@ def test_mistakes_on_the_command_line_are_one_line(refused, model_file, tmp_path
     assert "Missing argument 'MODEL'" in refused("run")
     assert "No such command" in refused("fly")
     assert "no such file" in refused("run", tmp_path / "missing.onnx")
-    assert "no such file" in refused("run", tmp_path)
-    assert "--threads" in refused("run", model_file, "--threads", 0)
-    assert "--threads" in refused("run", model_file, "--threads", "two")
+    assert f"{tmp_path}: this is a folder, not a model" in refused("run", tmp_path)
+    for options in (("--threads", 0), ("--threads", "two"), ("--threshold", 2), ("--top", 0.5),
+                    ("--threshold", "high"), ("--preprocess", "imagent")):  # fmt: skip
+        line = refused("run", model_file, *options)
+        assert f"Invalid value for '{options[0]}'" in line
+        assert "Input should" not in line and "Value error" not in line
     assert "--bogus" in refused("run", model_file, "--bogus")
 
 

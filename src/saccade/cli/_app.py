@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -31,6 +32,15 @@ __all__ = ["app"]
 _LONGEST = 4000  # characters
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 
+_WORDS = (
+    (re.compile("Value error, "), ""),
+    (re.compile("Input should be greater than or equal to (\\S+)"), r"it has to be \1 or more"),
+    (re.compile("Input should be less than or equal to (\\S+)"), r"it has to be \1 or less"),
+    (re.compile("Input should be a valid integer.*"), "it has to be a whole number"),
+    (re.compile("Input should be a valid number.*"), "it has to be a number"),
+)
+"""What is said otherwise."""
+
 # Typer depended on Click once and carries it inside now; its public error leads to either.
 _COMMAND_LINE_ERROR: Any = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -56,7 +66,7 @@ class _OneLineErrors(TyperGroup):
             )
         except _COMMAND_LINE_ERROR as error:
             said = error.format_message() or "a command is missing; see saccade --help"
-            _refuse(printable(said, _LONGEST))
+            _refuse(printable(_in_our_words(said), _LONGEST))
         except UnsupportedModelError as error:
             from saccade.cli._unsupported import unsupported_lines  # noqa: PLC0415 - for this alone
 
@@ -82,6 +92,13 @@ class _OneLineErrors(TyperGroup):
             what = f": {stop}" if str(stop) else ""
             print(f"saccade: interrupted{printable(what, _LONGEST)}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
+
+
+def _in_our_words(said: str) -> str:
+    """A message of Typer without those of the libraries that it checks values with."""
+    for theirs, ours in _WORDS:
+        said = theirs.sub(ours, said)
+    return said
 
 
 def _refuse(message: str) -> NoReturn:

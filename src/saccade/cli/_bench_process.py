@@ -122,15 +122,20 @@ class EngineProcess:
         try:
             pickle.dump(request, self._child.stdin)
             self._child.stdin.flush()
-            reply: Opened | RoundDone | Failure = pickle.load(self._child.stdout)
+            reply: Opened | RoundDone | Failure | SaccadeError = pickle.load(self._child.stdout)
         except (BrokenPipeError, EOFError):
             status = self._child.wait()
             raise SaccadeError(
                 f"{self.spec.engine} ended with status {status} on {self.spec.path}"
             ) from None
         if isinstance(reply, Failure):
-            kind = OptionError if reply.usage else SaccadeError
-            raise kind(f"{self.spec.engine}: {reply.message}")
+            raise SaccadeError(f"{self.spec.engine}: {reply.message}")
+        if isinstance(reply, SaccadeError):
+            engine = self.spec.engine.partition(":")[0]
+            # Errors of the command line begin with our name, and some with the peer's.
+            if engine == "saccade" or str(reply).startswith(engine):
+                raise reply
+            raise OptionError(f"{engine}: {reply}")
         return reply
 
 

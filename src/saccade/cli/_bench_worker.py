@@ -41,7 +41,7 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     engine: LoadedModel | None = None
     inputs: Arrays = {}
     watch: Callable[[], float] | None = None
-    reply: Opened | RoundDone | Failure
+    reply: Opened | RoundDone | Failure | SaccadeError
     while (request := _receive(requests)) is not None:
         try:
             if isinstance(request, Open):
@@ -55,9 +55,9 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
                     watch = watch or engine.stopwatch(inputs)
                     reply = _round(watch, request)
         except SaccadeError as error:
-            reply = Failure(str(error), usage=True)
+            reply = error
         except Exception as error:  # noqa: BLE001 - an engine may raise anything; the parent reports it
-            reply = Failure(f"{type(error).__name__}: {error}", usage=False)
+            reply = Failure(f"{type(error).__name__}: {error}")
         pickle.dump(reply, replies)
         replies.flush()
 

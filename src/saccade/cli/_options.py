@@ -54,9 +54,20 @@ InputOption = Annotated[
         help="An input: .npy, .npz or an image (else random).",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda|reference", help="Where to run.")]
+_DEVICES, _PRECISIONS = "cpu|cuda|reference", "fp32|bf16|fp16|tf32"
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        metavar=_DEVICES, help="Where to run.", autocompletion=lambda: _DEVICES.split("|")
+    ),
+]
 PrecisionOption = Annotated[
-    str, typer.Option(metavar="fp32|bf16|fp16|tf32", help="Arithmetic; CPUs have the first two.")
+    str,
+    typer.Option(
+        metavar=_PRECISIONS,
+        help="Arithmetic; CPUs have the first two.",
+        autocompletion=lambda: _PRECISIONS.split("|"),
+    ),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -90,6 +101,8 @@ def existing_model(path: Path) -> Path:
     Raises:
         ModelError: There is none.
     """
+    if path.is_dir():
+        raise ModelError(f"{path}: this is a folder, not a model")
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     return path

@@ -94,6 +94,12 @@ def bench(
 def _peers(against: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
     for name in names:
+        if name.startswith("saccade:") and name not in PEERS:
+            precision = name.partition(":")[2]
+            raise OptionError(
+                f"--against {name!r}: the other way round, --precision {precision} --against "
+                "saccade:fp32 times both"
+            )
         if name not in PEERS:
             raise OptionError(f"--against {name!r} is not one of {', '.join(PEERS)}")
     return names

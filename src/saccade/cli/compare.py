@@ -57,7 +57,9 @@ FloorOption = Annotated[
 ]
 LayersOption = Annotated[
     bool,
-    typer.Option("--layers", help="Compare every value of the file (which keeps layers unfused)."),
+    typer.Option(
+        "--layers", help="Compare every value that inputs decide (which keeps layers unfused)."
+    ),
 ]
 
 
