@@ -45,12 +45,13 @@ def names(folder):
 
 
 def test_each_image_of_a_folder_becomes_one(saccade_cli, engine, model_file, folder, tmp_path):
-    result = saccade_cli("run", model_file, "--input", folder, "--output", tmp_path / "out")
+    out = tmp_path / "new" / "out.1"
+    result = saccade_cli("run", model_file, "--input", folder, "--output", out)
     assert result.exit_code == 0, result.stderr
-    assert names(tmp_path / "out") == ["a.png", "b.png", "c.png", "dot.png"]
+    assert names(out) == ["a.png", "b.png", "c.png", "dot.png"]
     shapes = [feeds["input"].shape for feeds in engine.model.calls]
     assert shapes == [(1, 3, 7, 9), (1, 3, 5, 8), (1, 3, 6, 4), (1, 3, 1, 1)]
-    with Image.open(tmp_path / "out" / "a.png") as written, Image.open(folder / "a.png") as read:
+    with Image.open(out / "a.png") as written, Image.open(folder / "a.png") as read:
         np.testing.assert_array_equal(np.asarray(written), np.asarray(read))
     assert "a.png: wrote" in result.stdout and result.stderr == ""
 

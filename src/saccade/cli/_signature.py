@@ -105,8 +105,8 @@ def load_file(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     try:
-        # Weights may be gigabytes, and nobody here looks at them.
-        return onnx.load(str(path), load_external_data=False)
+        # Whatever its suffix. Weights may be gigabytes, and nobody here looks at them.
+        return onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX file: {error}") from None
 

@@ -65,13 +65,15 @@ def check_target(output: Path | None, given: GivenInputs) -> None:
         raise InputError(f"{output}: a video is made of a video alone")
     elif not output.is_dir() and (suffix or output.exists()) and suffix not in _SUFFIXES:
         raise InputError(f"{output}: an output is a {WRITTEN} file or a folder")
-    if file_of(output) is None:
+    if file_of(output, given) is None:
         check_folder("--output", output.parent if output.name.startswith("*.") else output)
 
 
-def file_of(output: Path | None) -> Path | None:
+def file_of(output: Path | None, given: GivenInputs) -> Path | None:
     """The one file that is written; None where it is several, in a folder."""
     if output is None or output.is_dir() or output.name.startswith("*."):
+        return None
+    if given.images is not None:
         return None
     return output if output.suffix else None
 

@@ -79,10 +79,11 @@ def report(
         raise OptionError("say where the page goes: --output report.html")
     if output == STANDARD_OUTPUT:
         raise OptionError("--output -: a page goes to a file; --json - prints its data")
-    reads = [*input_paths(input_), import_algorithms, against]
-    check_outputs(path, reads, output=output, json=json)
+    is_report = path.suffix.lower() in _PAGES
+    reads = [*input_paths(input_), import_algorithms, against, path if is_report else None]
+    check_outputs(None if is_report else path, reads, output=output, json=json)
     earlier = None if against is None else _read(against, "--against ")
-    if path.suffix.lower() in _PAGES:
+    if is_report:
         given = {
             "--input": input_, "--shape": shape, "--threads": threads,
             "--allow-reference": allow_reference, "--import-algorithms": import_algorithms,

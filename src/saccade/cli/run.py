@@ -135,7 +135,7 @@ def run(
     given = given_inputs(input_ or ())
     check_target(output, given)
     check_outputs(
-        path, [*given.paths, labels, import_algorithms], output=file_of(output), json=json
+        path, [*given.paths, labels, import_algorithms], output=file_of(output, given), json=json
     )
     if given.video is not None:
         from saccade.vision.video import check_video
@@ -175,14 +175,14 @@ class _Work:
         outputs, query = self.runs.model.outputs, self.runs.query
         given = several_images(given, [info.name for info in self.runs.model.inputs])
         if given.video is not None:
-            check_results(outputs, query, "" if file_of(output) is None else ".png")
+            check_results(outputs, query, "" if file_of(output, given) is None else ".png")
             self._video(given, output, json)
         elif given.images is not None:
             folder = None if output is None else result_folder(output, given)
             check_results(outputs, query, None if folder is None else folder.suffix)
             self._images(given, folder, json)
         else:
-            into = output if file_of(output) is None else None
+            into = output if file_of(output, given) is None else None
             check_results(outputs, query, "" if into else _suffix_of(output), into, given.paths)
             self._once(given, output, json)
 
