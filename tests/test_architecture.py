@@ -322,6 +322,7 @@ IMPORTS = {
     },
     "onnx_backend": {"compile", "devices", "errors", "model"},
     "__init__": {"compile", "errors", "limits", "locks", "options", "version"},
+    "__main__": {"cli"},
     "cli": {
         "__init__",
         "backends/cuda/gpus",

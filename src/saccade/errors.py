@@ -6,7 +6,7 @@ quote files, which anyone may have written: whatever a terminal would obey is es
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from saccade.memory import free_bytes, size_text
@@ -27,6 +27,7 @@ __all__ = [
     "SaccadeError",
     "Unsupported",
     "UnsupportedModelError",
+    "meant",
     "printable",
 ]
 
@@ -58,6 +59,14 @@ def printable(text: object, longest: int = _LONGEST_NAME) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What to say behind a name that is none of those: the nearest of them, if one is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for who mistypes
+
+    near = get_close_matches(name, list(known), 1)
+    return f" (is {near[0]} meant?)" if near else ""
 
 
 class SaccadeError(Exception):

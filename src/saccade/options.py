@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 from saccade.devices import DEVICES, device_named
-from saccade.errors import OptionError
+from saccade.errors import OptionError, meant
 from saccade.limits import Limits
 from saccade.shapes import FrozenShapes, frozen_shapes
 
@@ -130,12 +130,9 @@ class Options:
         known = [one.name for one in fields(cls) if one.init]
         unknown = [name for name in more if name not in known]
         if unknown:
-            from difflib import get_close_matches  # noqa: PLC0415 - for who mistypes
-
-            near = get_close_matches(unknown[0], known, 1)
-            meant = f" (is {near[0]} meant?)" if near else ""
+            near = meant(unknown[0], known)
             raise OptionError(
-                f"there is no option {unknown[0]!r}{meant}; there are {', '.join(known)}"
+                f"there is no option {unknown[0]!r}{near}; there are {', '.join(known)}"
             )
         try:
             chosen = Precision(precision)

@@ -22,9 +22,9 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,13 +33,26 @@ from saccade.fork_server import FRAME, PID, receive
 from saccade.locks import Lock, forkless
 from saccade.options import default_threads
 
-__all__ = ["Processes", "Worker"]
+__all__ = ["Processes", "Worker", "interrupts_held"]
 
 A = TypeVar("A")
 R = TypeVar("R")
 
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 """NumPy's BLAS would start threads, which no fork survives."""
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Start a process that is to ignore Ctrl-C, and has yet to say so.
+
+    It goes to every process of a terminal, and what the block starts is not reached by it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _ForkServer:
@@ -49,18 +62,13 @@ class _ForkServer:
         # Functions must be found there as they are here, where `sys.path` may have been changed.
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._commands, theirs = socket.socketpair()
-        # Ctrl-C goes to every process of a terminal; the server has yet to say that it ignores it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            # `-P`, or the working directory would come before PYTHONPATH.
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", "from saccade.fork_server import serve; serve()"],
-                    stdin=theirs.fileno(),
-                    env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # `-P`, or the working directory would come before PYTHONPATH.
+        with interrupts_held(), theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", "from saccade.fork_server import serve; serve()"],
+                stdin=theirs.fileno(),
+                env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
+            )
         self._imported: set[str] = set()
         self._lock = Lock()  # a command and its reply
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from saccade.errors import InputError
+from saccade.errors import InputError, meant
 
 __all__ = ["Signature", "TensorInfo", "by_name", "shape_text"]
 
@@ -117,7 +117,8 @@ def by_name(
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
-            raise InputError(f"there is no input {name!r}; the model has {', '.join(names)}")
+            near = meant(name, names)
+            raise InputError(f"there is no input {name!r}{near}; the model has {', '.join(names)}")
         if name in given:
             raise InputError(f"input {name!r} is given twice")
         given[name] = value

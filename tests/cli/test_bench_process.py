@@ -5,18 +5,20 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
 import sys
 import time
 import types
 
 import numpy as np
+import onnx
 import pytest
 
 from saccade.cli import _bench_worker, _engines
 from saccade.cli._bench_messages import Failure, Open, Opened, Round, RoundDone
 from saccade.cli._bench_process import EngineProcess
 from saccade.cli._engines import EngineSpec
-from saccade.errors import OptionError, SaccadeError
+from saccade.errors import OptionError, SaccadeError, UnsupportedModelError
 
 FEEDS = {"input": np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)}
 
@@ -101,7 +103,7 @@ def test_an_engine_that_raises_is_reported_and_the_worker_lives_on(monkeypatch):
 
     opened, failure, done = ask(monkeypatch, opening(), Round(0.0), Round(0.0), engine=Broken)
     assert isinstance(opened, Opened)
-    assert failure == Failure("RuntimeError: no memory", usage=False)
+    assert failure == Failure("RuntimeError: no memory")
     assert isinstance(done, RoundDone)
 
 
@@ -156,11 +158,49 @@ def test_a_model_that_the_engine_refuses_raises_here(tmp_path):
         process.open(FEEDS, ())
 
 
+def test_what_our_own_engine_refuses_is_raised_as_it_is(model_file, tmp_path):
+    own = spec(model_file, "saccade", precision="fp16")
+    with EngineProcess(own) as process, pytest.raises(OptionError, match=r"^precision='fp16' is"):
+        process.open(FEEDS, ())
+    model = onnx.load(model_file)
+    model.graph.node[0].op_type = "NoSuch"
+    onnx.save(model, tmp_path / "other.onnx")
+    other = spec(tmp_path / "other.onnx", "saccade")
+    with EngineProcess(other) as process, pytest.raises(UnsupportedModelError) as raised:
+        process.open(FEEDS, ())
+    assert [row.operator for row in raised.value.rows] == ["NoSuch"]
+
+
+def test_and_a_peer_is_named_once(model_file):
+    pytest.importorskip("onnxruntime")
+    with (
+        EngineProcess(spec(model_file, "onnxruntime", precision="bf16")) as process,
+        pytest.raises(OptionError, match=r"^onnxruntime has no setting for"),
+    ):
+        process.open(FEEDS, ())
+
+
 def test_a_process_that_dies_is_an_error_and_not_a_hang(model_file):
     with EngineProcess(spec(model_file)) as process:
         os.kill(process.pid, 9)
         with pytest.raises(SaccadeError, match="ended with status -9"):
             process.open(FEEDS, ())
+
+
+def test_ctrl_c_of_a_terminal_does_not_reach_it(model_file):
+    with EngineProcess(spec(model_file)) as process:
+        os.kill(process.pid, signal.SIGINT)  # while it still imports
+        opened = process.open(FEEDS, ())
+        os.kill(process.pid, signal.SIGINT)
+        assert len(opened.outputs) == 1 and process.round(0.0).times_ms
+
+
+def test_but_an_interrupt_here_ends_it_at_once(model_file):
+    with pytest.raises(KeyboardInterrupt), EngineProcess(spec(model_file)) as process:
+        os.kill(process.pid, signal.SIGSTOP)  # whatever it does
+        raise KeyboardInterrupt
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
 
 
 def test_wait_idle_refuses_an_engine_that_never_rests(model_file, monkeypatch):

@@ -94,6 +94,8 @@ def test_without_peers_there_are_no_ratios(saccade_cli, processes, model_file, t
 def test_bench_refuses_in_one_line(refused, model_file, tmp_path):
     peer = refused("bench", model_file, "--against", "tensorrt")
     assert "--against 'tensorrt' is not one of onnxruntime, openvino" in peer
+    ours = refused("bench", model_file, "--against", "saccade:bf16")
+    assert "the other way round, --precision bf16 --against saccade:fp32 times both" in ours
     assert "does not fit" in refused("bench", model_file, "--shape", "1x4x4")
     assert "no such file" in refused("bench", tmp_path / "missing.onnx")
     assert "--rounds" in refused("bench", model_file, "--rounds", 0)

@@ -160,3 +160,10 @@ def test_aims_on_a_gpu():
     assert found == [[200, 32], [800, 300]]
     (shuffle, *_) = [case for name, case in cases.items() if name.startswith("pixel_shuffle")]
     assert _operator_cases.aim_on_gpu(shuffle, "float32") is None
+
+
+def test_a_peer_that_is_not_there_is_told_before_anything_is_timed(saccade_cli, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    result = saccade_cli("bench-ops", "nms", "--against", "torchvision")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pip install torchvision, or leave it out of --against" in result.stderr

@@ -188,6 +188,17 @@ def test_every_value_declares_outputs_in_order_once(model_file):
     onnx.checker.check_model(model)
 
 
+def test_every_value_is_none_of_constants_alone(tmp_path):
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y)
+        <float[2] w = {1, 2}> { a = Identity(w)  b = Constant<value_float = 2.0>()
+        c = Mul(a, b)  d = Add(x, c)  y = Relu(d) }"""
+    )
+    onnx.save(model, tmp_path / "weights.onnx")
+    found = every_value(tmp_path / "weights.onnx")
+    assert [value.name for value in found.graph.output] == ["d", "y"]
+
+
 def test_unknown_peers_are_refused(refused, model_file):
     line = refused("compare", model_file, "--against", "tensorrt")
     assert "'tensorrt' is not one of onnxruntime, reference" in line

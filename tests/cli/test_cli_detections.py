@@ -80,6 +80,12 @@ def test_the_threshold_and_data(saccade_cli, engine, model_file, photo, labels):
     np.testing.assert_allclose(found[1]["box"], [0, 0, 120, 60], rtol=1e-6)
 
 
+def test_nothing_above_the_threshold_is_said(saccade_cli, engine, model_file, photo):
+    engine.model = Detector(**BOXES)
+    result = saccade_cli("run", model_file, "--input", photo, *PREPARED, "--threshold", "0.95")
+    assert "nothing was found with a score of 0.95 or more (--threshold)" in result.stdout
+
+
 def test_arrays_stay_arrays_where_they_are_asked_for(
     saccade_cli, engine, model_file, photo, tmp_path
 ):

@@ -45,12 +45,13 @@ def names(folder):
 
 
 def test_each_image_of_a_folder_becomes_one(saccade_cli, engine, model_file, folder, tmp_path):
-    result = saccade_cli("run", model_file, "--input", folder, "--output", tmp_path / "out")
+    out = tmp_path / "new" / "out.1"
+    result = saccade_cli("run", model_file, "--input", folder, "--output", out)
     assert result.exit_code == 0, result.stderr
-    assert names(tmp_path / "out") == ["a.png", "b.png", "c.png", "dot.png"]
+    assert names(out) == ["a.png", "b.png", "c.png", "dot.png"]
     shapes = [feeds["input"].shape for feeds in engine.model.calls]
     assert shapes == [(1, 3, 7, 9), (1, 3, 5, 8), (1, 3, 6, 4), (1, 3, 1, 1)]
-    with Image.open(tmp_path / "out" / "a.png") as written, Image.open(folder / "a.png") as read:
+    with Image.open(out / "a.png") as written, Image.open(folder / "a.png") as read:
         np.testing.assert_array_equal(np.asarray(written), np.asarray(read))
     assert "a.png: wrote" in result.stdout and result.stderr == ""
 
@@ -168,15 +169,15 @@ def test_an_image_that_does_not_fit_is_left_out(saccade_cli, engine, model_file,
 
 def test_top_and_json_have_one_entry_for_each(saccade_cli, engine, model_file, folder, tmp_path):
     info = Info("input", "float32", (1, 3, "H", "W"))
-    engine.model = FakeModel((info,), (info,))
-    engine.model.corrupt = lambda results: results.update(input=np.eye(1, 3, 1, np.float32))
+    engine.model = FakeModel((info,), (Info("y", "float32", (1, 3)),))
+    engine.model.corrupt = lambda results: results.update(y=np.eye(1, 3, 1, np.float32))
     (tmp_path / "labels.txt").write_text("ape\nbee\ncat\n")
     more = ("--top", "1", "--labels", tmp_path / "labels.txt")
     result = saccade_cli("run", model_file, "--input", folder, *more, "--json", "-")
     assert result.exit_code == 0, result.stderr
     files = json.loads(result.stdout)["files"]
     assert [one["top"][0][0]["label"] for one in files] == ["bee"] * 4
-    assert files[0]["written"] == [] and files[0]["outputs"]["input"]["shape"] == [1, 3]
+    assert files[0]["written"] == [] and files[0]["outputs"]["y"]["shape"] == [1, 3]
     text = saccade_cli("run", model_file, "--input", folder, *more).stdout.splitlines()
     assert len(text) == 8 and text[1].endswith("bee")
 
@@ -198,13 +199,17 @@ def test_a_model_without_images_refuses_them_all_at_once(refused, engine, model_
         (["in"], "there.txt", "results of several images go into a folder"),
         (["in"], "out.png", "results of several images go into a folder"),
         (["in"], "out.npz", "results of several images go into a folder"),
-        (["in"], "out/*.tiff", "an output is a .npy, .npz, .png or .jpg file, or a folder"),
+        (["in"], "out/*.tiff", "an output is a .npy, .npz, .png, .jpg or .webp file, or a folder"),
         (["in"], "there.txt/*.png", "this is a file, and results go into a folder"),
-        (["in"], "in", "a.png: the result would take the place of this image"),
-        (["in"], "in/*.png", "a.png: the result would take the place of this image"),
+        (["in"], "in", "a.png: the result would take the place of what is read"),
+        (["in"], "in/*.png", "a.png: the result would take the place of what is read"),
         (["in", "in/below/../a.*", "twin/a.png"], "out", "would become one file"),
         (["a=in", "b=in"], None, "only one input of a model may have several files"),
-        (["in/a.png"], "out.tiff", "an output is a .npy, .npz, .png or .jpg file or a folder"),
+        (
+            ["in/a.png"],
+            "out.tiff",
+            "an output is a .npy, .npz, .png, .jpg or .webp file or a folder",
+        ),
         (["in/a.png"], "out.mp4", "a video is made of a video alone"),
     ],
 )
@@ -233,6 +238,17 @@ def test_several_files_for_two_inputs_are_as_before(
     assert len(engine.model.calls) == 1
     line = refused("run", model_file, *files, "--input", folder / "c.png")
     assert "the model has 2 input(s) only" in line
+
+
+def test_ctrl_c_says_how_many_are_done(saccade_cli, engine, model_file, folder):
+    def stop(_results):
+        if len(engine.model.calls) == 3:
+            raise KeyboardInterrupt
+
+    engine.model.corrupt = stop
+    result = saccade_cli("run", model_file, "--input", folder)
+    assert result.exit_code == 130
+    assert result.stderr == "saccade: interrupted: 2 of 4 images are done\n"
 
 
 def test_a_bug_in_a_run_is_no_image_left_out(saccade_cli, engine, model_file, folder):

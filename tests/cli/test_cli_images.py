@@ -77,6 +77,15 @@ def test_the_most_probable_classes_by_name(saccade_cli, engine, model_file, tmp_
     assert text.index("image 0:") < text.index("bee") < text.index("image 1:") < text.index("ape")
 
 
+def test_an_image_is_written_as_its_suffix_says(saccade_cli, model_file, photo, tmp_path):
+    for suffix, kind in ((".webp", "WEBP"), (".jpg", "JPEG"), (".png", "PNG")):
+        target = tmp_path / f"out{suffix}"
+        result = saccade_cli("run", model_file, "--input", photo, "--output", target)
+        assert result.exit_code == 0, result.stderr
+        with Image.open(target) as image:
+            assert image.format == kind
+
+
 def test_mistakes_are_told_before_the_model_is_compiled(
     refused, engine, model_file, photo, tmp_path
 ):

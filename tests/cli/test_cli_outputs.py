@@ -174,6 +174,52 @@ def test_outputs_are_looked_at_before_any_work(
         assert f"{option} {target}: " in line and problem in line
 
 
+@pytest.mark.parametrize(("command", "option"), OPTIONS)
+def test_outputs_take_the_place_of_nothing_that_is_read(
+    command, option, path, refused, tmp_path, monkeypatch
+):
+    if command.startswith("cache"):  # which reads no file
+        return
+    arguments = words(command, path, tmp_path)
+    before = path.read_bytes()
+    (tmp_path / "link.onnx").symlink_to(path)
+    monkeypatch.chdir(path.parent)
+    for target in (path, path.name, tmp_path / "link.onnx"):
+        line = refused(*arguments, option, target)
+        assert f"{option} {target}: this is the model itself" in line
+    if command in ("profile", "compare", "tune"):
+        (tmp_path / "x=1.npy").touch()
+        for text in (tmp_path / "x=1.npy", f"x={tmp_path / 'x=1.npy'}"):
+            line = refused(*arguments, "--input", text, option, tmp_path / "x=1.npy")
+            assert "would take the place of what is read" in line
+    else:
+        (tmp_path / "tuned.json").touch()
+        more = ("--import-algorithms", tmp_path / "tuned.json", option, tmp_path / "tuned.json")
+        assert "would take the place of what is read" in refused(*arguments, *more)
+    assert path.read_bytes() == before
+
+
+def test_weights_beside_a_model_stay(path, tmp_path):
+    model = onnx.load(path)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin",
+              size_threshold=0)  # fmt: skip
+    with pytest.raises(OptionError, match=r"w\.bin: this file holds the model's weights"):
+        check_outputs(tmp_path / "m.onnx", json=tmp_path / "w.bin")
+    (tmp_path / "other.bin").touch()
+    check_outputs(tmp_path / "m.onnx", json=tmp_path / "other.bin")
+    (tmp_path / "m.saccade").write_bytes(b"no ONNX file")
+    check_outputs(tmp_path / "m.saccade", json=tmp_path / "other.bin")
+
+
+def test_choices_may_take_the_place_of_those_before(path, refused, saccade_cli, tmp_path):
+    file = tmp_path / "tuned.json"
+    short = ("tune", path, "--seconds", 0)
+    assert saccade_cli(*short, "--export-algorithms", file).exit_code == 0
+    again = ("--import-algorithms", file, "--export-algorithms", file)
+    assert saccade_cli(*short, *again).exit_code == 0
+    assert "what is read" in refused(*short, "--import-algorithms", file, "--json", file)
+
+
 @pytest.mark.parametrize("target", ["none/m.saccade", "."])
 def test_so_is_the_file_of_a_bundle(target, path, refused, tmp_path):
     line = refused("build", path, "--output", tmp_path / target)
@@ -218,14 +264,19 @@ MAIN = "from saccade.cli import main; main()"
 def completed(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-c", MAIN, *arguments],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        env={**os.environ, **environment}, capture_output=True, text=True, errors="replace",
+        check=False,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
-    [("saccade in", {"inspect"}), ("saccade cache v", {"verify"}), ("saccade tune --exp", None)],
-)
+    [
+        ("saccade in", {"inspect"}), ("saccade cache v", {"verify"}), ("saccade tune --exp", None),
+        ("saccade run m.onnx --device c", {"cpu", "cuda"}),
+        ("saccade bench m.onnx --precision b", {"bf16"}),
+    ],
+)  # fmt: skip
 def test_completion_knows_commands_and_options(line, found):
     count = str(len(line.split()) - 1)
     result = completed(_SACCADE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=count)
@@ -249,6 +300,38 @@ def test_completion_is_installed(tmp_path):
     (script,) = (tmp_path / ".bash_completions").iterdir()
     assert script.name == "saccade.sh" and "_SACCADE_COMPLETE" in script.read_text()
     assert str(script) in (tmp_path / ".bashrc").read_text()
+
+
+ENCODINGS = [
+    {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("environment", ENCODINGS, ids=lambda one: " ".join(one.values()))
+@pytest.mark.parametrize("command", ["compare", "profile", "inspect reasons"])
+def test_what_an_encoding_lacks_is_replaced(command, environment, path, tmp_path):
+    result = completed(*map(str, words(command, path, tmp_path)), **environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "?" in result.stdout or environment == ENCODINGS[0]
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_closed_stream_is_not_written_to(stream, path):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", MAIN, *map(str, arguments)],
+            preexec_fn=lambda: os.close(stream), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert run("inspect", path).returncode == 0
+    assert run("inspect", path.with_name("none.onnx")).returncode == 2
+    figures = run("inspect", path, "--json", "-")
+    if stream == 1:
+        assert figures.returncode == 2
+        assert figures.stderr == "saccade: error: --json -: standard output is closed\n"
+    else:
+        assert json.loads(figures.stdout)
 
 
 LIMITED = """

@@ -78,12 +78,17 @@ def test_an_earlier_report_stands_beside_it(saccade_cli, model_file, earlier, tm
 
 
 @pytest.mark.usefixtures("unused")
-def test_two_reports_that_are_there_are_compared(saccade_cli, earlier, tmp_path):
+def test_two_reports_that_are_there_are_compared(saccade_cli, refused, earlier, tmp_path):
     later, page = tmp_path / "later.json", tmp_path / "diff.html"
     later.write_text(made_up(step("conv1", 900.0)).to_json())
     result = saccade_cli("report", later, "--against", earlier, "-o", page)
     assert result.exit_code == 0, result.stderr
     assert Report.from_json(data_of(page.read_text())) == made_up(step("conv1", 900.0))
+    # In the place of one that is there, but of none that is read.
+    assert saccade_cli("report", later, "--against", earlier, "-o", page).exit_code == 0
+    for read in (later, earlier):
+        line = refused("report", later, "--against", earlier, "-o", read)
+        assert "would take the place of what is read" in line
     # Of a page of two runs the later one counts.
     again = saccade_cli("report", earlier, "--against", page, "-o", tmp_path / "again.html")
     assert again.exit_code == 0, again.stderr
@@ -95,7 +100,7 @@ def test_what_cannot_be_written_is_told_first(refused, model_file, tmp_path):
     missing = tmp_path / "nowhere" / "report.html"
     assert "there is no such folder" in refused("report", model_file, "-o", missing)
     assert "this is a folder" in refused("report", model_file, "-o", tmp_path)
-    assert "this is MODEL itself" in refused("report", model_file, "-o", model_file)
+    assert "this is the model itself" in refused("report", model_file, "-o", model_file)
     assert "a page goes to a file" in refused("report", model_file, "-o", "-")
     both = tmp_path / "both"
     assert "is the same file" in refused("report", model_file, "-o", both, "--json", both)

@@ -43,7 +43,7 @@ def test_every_grey_level_survives_in_fp16_too(saccade_cli, engine, model_file, 
     pixels = image_of(tmp_path / "in.png", "L")
     assert set(pixels.ravel()) == set(range(256))
     result = saccade_cli(
-        "run", model_file, "--input", f"x={tmp_path / 'in.png'}", "--output", tmp_path / "out.png"
+        "run", model_file, "-i", f"x={tmp_path / 'in.png'}", "-o", tmp_path / "out.png"
     )
     assert result.exit_code == 0, result.stderr
     assert engine.model.calls[0]["x"].dtype == np.float16
@@ -150,7 +150,7 @@ def test_options_reach_the_compiler(saccade_cli, engine, model_file):
         ("input=1x3x*x4", "'input=1x3x*x4' is not of the form NAME=1x3x224x224"),
         ("input=", "is not of the form"),
         ("input=1x3x-4x4", "is not of the form"),
-        ("input=1,3,4,4", "is not of the form"),
+        ("input=1,3x4", "is not of the form"),
         ("input=1x3x²x4", "is not of the form"),
         ("other=1x3x4x4", "the model has no input 'other'; it has input"),
         ("input=1x3x4", "input 'input' has shape Nx3xHxW, which 1x3x4 does not fit"),
@@ -180,7 +180,7 @@ def test_a_file_that_does_not_fit_is_refused(refused, engine, model_file, tmp_pa
         "rank.npy": "has shape Nx3xHxW, which 3x4x4 does not fit",
         "text.npy": "does not fit",
         "int.npy": "takes float32, not int64",
-        "foreign.npz": "'other' is no input; there is input",
+        "foreign.npz": "'other' is no input; the model has input",
         "broken.npy": "is not a NumPy array",
         "broken.npz": "is not a NumPy archive",
         "broken.png": "is not an image that can be read",
@@ -209,7 +209,7 @@ def test_outputs_that_make_no_image_are_refused(refused, engine, model_file, tmp
     two = refused("run", model_file, "--shape", "2x3x4x4", "--output", tmp_path / "out.png")
     assert "is not one image" in two
     strange = refused("run", model_file, "--shape", "1x3x4x4", "--output", tmp_path / "out.tiff")
-    assert "an output is a .npy, .npz, .png or .jpg file or a folder" in strange
+    assert "an output is a .npy, .npz, .png, .jpg or .webp file or a folder" in strange
     engine.model.offset = float("nan")
     nan = refused("run", model_file, "--shape", "1x3x4x4", "--output", tmp_path / "out.png")
     assert "holds NaN" in nan
@@ -241,17 +241,81 @@ def test_mistakes_on_the_command_line_are_one_line(refused, model_file, tmp_path
     assert "Missing argument 'MODEL'" in refused("run")
     assert "No such command" in refused("fly")
     assert "no such file" in refused("run", tmp_path / "missing.onnx")
-    assert "no such file" in refused("run", tmp_path)
-    assert "--threads" in refused("run", model_file, "--threads", 0)
-    assert "--threads" in refused("run", model_file, "--threads", "two")
+    assert f"{tmp_path}: this is a folder, not a model" in refused("run", tmp_path)
+    for options in (("--threads", 0), ("--threads", "two"), ("--threshold", 2), ("--top", 0.5),
+                    ("--threshold", "high"), ("--preprocess", "imagent")):  # fmt: skip
+        line = refused("run", model_file, *options)
+        assert f"Invalid value for '{options[0]}'" in line
+        assert "Input should" not in line and "Value error" not in line
     assert "--bogus" in refused("run", model_file, "--bogus")
 
 
-def test_an_unwritable_output_is_one_line(refused, model_file, tmp_path):
-    target = tmp_path / "missing" / "out.npy"
-    line = refused("run", model_file, "--shape", "1x3x4x4", "--output", target)
-    assert str(target) in line
-    assert "No such file or directory" in line
+def test_an_unwritable_output_is_one_line_before_any_work(
+    refused, engine, model_file, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").touch()
+    for target, says in (
+        ("missing/out.npy", "there is no such folder as"),
+        ("missing/out.png", "there is no such folder as"),
+        ("text.txt/folder", "text.txt is no folder"),
+        ("-", "--output -: results go to files; --json - prints what is said of them"),
+        ("/dev/full", "/dev/full: an output is a .npy"),
+    ):
+        assert says in refused("run", model_file, "--output", target), target
+    same = refused("run", model_file, "--output", "out.npz", "--json", "out.npz")
+    assert "--output is the same file" in same
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt", model_file.name]
+
+    def full(**_arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("saccade.cli._outputs.TemporaryFile", full)
+    assert "cannot be written to: No space" in refused("run", model_file, "--output", "new/folder")
+    assert not engine.compiled
+
+
+@pytest.mark.parametrize("name", ["in.png", "in.npy", "in.npz"])
+def test_a_result_takes_the_place_of_no_input(refused, engine, model_file, tmp_path, name):
+    file = tmp_path / name
+    if name == "in.npz":
+        np.savez(file, input=np.zeros((1, 3, 4, 4), np.float32))
+    elif name == "in.npy":
+        np.save(file, np.zeros((1, 3, 4, 4), np.float32))
+    else:
+        image_of(file)
+    before = file.read_bytes()
+    for option in ("--output", "--json"):
+        for text in (file, f"input={file}"):
+            line = refused("run", model_file, "--input", text, option, file)
+            assert f"{option} {file}: the result would take the place of what is read" in line
+    assert "this is the model itself" in refused("run", model_file, "--json", model_file)
+    assert file.read_bytes() == before and not engine.compiled
+
+
+def test_nor_does_a_result_in_a_folder(refused, engine, model_file, tmp_path):
+    np.save(tmp_path / "output.npy", np.zeros((1, 3, 4, 4), np.float32))
+    more = ("--input", tmp_path / "output.npy", "--output", tmp_path)
+    assert "take the place of what is read" in refused("run", model_file, *more)
+    assert not engine.model.calls
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "says"),
+    [
+        ([("N", 10)], ("--output", "out.png"), "output 'y0' of shape Nx10 is not one image"),
+        ([(1, 3, "H", "W")], ("--top", 5), "'y0' of shape 1x3xHxW is not scores of classes"),
+        ([(2,), (2,)], ("--output", "out.npy"), "a .npy takes one output of 2"),
+    ],
+)
+def test_what_a_signature_tells_is_told_before_the_run(
+    refused, engine, model_file, tmp_path, monkeypatch, shapes, options, says
+):
+    monkeypatch.chdir(tmp_path)
+    outputs = tuple(Info(f"y{i}", "float32", shape) for i, shape in enumerate(shapes))
+    engine.model = FakeModel(outputs=outputs)
+    assert says in refused("run", model_file, *options)
+    assert not engine.model.calls
 
 
 @pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.png"])
@@ -269,6 +333,12 @@ def test_a_full_disk_leaves_the_output_that_was_there(
     assert line == f"saccade: error: {target}: No space left on device"
     assert target.read_text() == "old"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_ctrl_c_is_one_line(saccade_cli, engine, model_file):
+    engine.error = KeyboardInterrupt()
+    result = saccade_cli("run", model_file)
+    assert (result.exit_code, result.stderr) == (130, "saccade: interrupted\n")
 
 
 def test_the_version_is_told(capsys):

@@ -9,9 +9,10 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from PIL import Image
 
 import saccade
-from saccade.cli._options import parse_programs, parse_shapes
+from saccade.cli._shape_texts import parse_programs, parse_shapes
 from saccade.cli._shapes import declared_as, redeclared, sizes_in
 from saccade.cli._signature import InputInfo
 from saccade.errors import OptionError
@@ -113,9 +114,110 @@ def test_shapes_that_do_not_fit(shape, message, path, refused):
 def test_the_spelling():
     assert parse_shapes(["a=b=1xHx?x-1", "7"]) == {"a=b": (1, "H", None, None), "": (7,)}
     assert parse_programs(["x=1,y=H", "x=2"]) == [{"x": (1,), "y": ("H",)}, {"x": (2,)}]
-    for text in ("x=", "x=1x", "x=1.5", "x=²"):
-        with pytest.raises(OptionError):
-            parse_shapes([text])
+    assert parse_programs(["", "x=1,y=2"]) == [{"x": (1,), "y": (2,)}]
+    assert parse_programs(None) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("1,3,?,-1", {"": (1, 3, None, None)}),
+        ("N,3,H,W", {"": ("N", 3, "H", "W")}),
+        ("[1,3,8,8]", {"": (1, 3, 8, 8)}),
+        ("[1, 3, H, 8]", {"": (1, 3, "H", 8)}),
+        ("x:1x3xHx8", {"x": (1, 3, "H", 8)}),
+        ("input:0:1x3", {"input:0": (1, 3)}),
+        ("input:0=1x3", {"input:0": (1, 3)}),
+        ("x[1,3,8,8]", {"x": (1, 3, 8, 8)}),
+        ("x=[1,3],y:[2]", {"x": (1, 3), "y": (2,)}),
+        ("x[0][1,3]", {"x[0]": (1, 3)}),
+        ("x[0]=1x3", {"x[0]": (1, 3)}),
+        ("x=1,3,8,y=2", {"x": (1, 3, 8), "y": (2,)}),
+        ("a=1x4,b=3x4", {"a": (1, 4), "b": (3, 4)}),
+        ("a:1x4,b:3x4", {"a": (1, 4), "b": (3, 4)}),
+        ("a[1,4],b[3,4]", {"a": (1, 4), "b": (3, 4)}),
+    ],
+)
+def test_the_spellings_of_others(text, shapes):
+    assert parse_shapes([text]) == shapes
+    assert parse_programs([text]) == [shapes]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x=", "x:", "x=1x", "x=1.5", "x=²", "1x3,4", "1,3x4", "a=1x4,3x4", "a=1x4,3", "[1,3", "[]",
+     "1,3]", "x[]", "[1x3]", "x[1,3]4", "[1,3],", "1,,3", ",1", "1,", "H,WxC", "a=1,b="],
+)  # fmt: skip
+def test_what_is_no_shape(text):
+    with pytest.raises(OptionError, match="is not of the form NAME=1x3x224x224"):
+        parse_shapes([text])
+
+
+@pytest.mark.parametrize(
+    "texts", [["1x3", "4x5"], ["x=1", "x:2"], ["[1,3],[2]"], ["x=1,x=2"], ["x[1],x[2]"]]
+)
+def test_an_input_has_one_shape(texts):
+    with pytest.raises(OptionError, match="twice"):
+        parse_shapes(texts)
+
+
+TWO = (
+    '<ir_version: 8, opset_import: ["" : 18]> g (float[A, 4] a, float[B, 4] b) => (float[C, 4] y)'
+    "{ y = Concat<axis=0>(a, b) }"
+)
+
+
+@pytest.fixture
+def two(tmp_path):
+    onnx.save(onnx.parser.parse_model(TWO), tmp_path / "two.onnx")
+    return tmp_path / "two.onnx"
+
+
+def test_several_inputs_of_one_option(two, saccade_cli):
+    assert "y: float32 4x4" in ran(saccade_cli, "run", two, "--shape", "a=1x4,b=3x4").stdout
+    ran(saccade_cli, "warm", two, "--shape", "a=1x4,b=3x4", "--shape", "a[2,4],b[5,4]")
+
+
+@pytest.mark.parametrize("command", ["warm", "build"])
+def test_programs_are_told_apart(command, two, refused, tmp_path):
+    more = () if command == "warm" else ("-o", tmp_path / "two.saccade")
+    line = refused(command, two, *more, "--shape", "a=1x4", "--shape", "b=3x4")
+    assert "choose sizes with --shape b=…" in line
+    assert "each --shape is a program of its own, whose inputs are separated by commas" in line
+    assert "a program of its own" not in refused(command, two, *more, "--shape", "a=1x4")
+
+
+def test_names_that_a_model_does_not_have(two, path, refused, tmp_path):
+    line = refused("run", path, "--shape", "x1=1x3x8x8")
+    assert line.endswith("the model has no input 'x1' (is x meant?); it has x")
+    assert "which input it is for: a, b" in refused("run", two, "--shape", "1x4")
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), np.float32))
+    more = ("--shape", "q=1x3x8x8", "--input", tmp_path / "x.npy")
+    assert "no input 'q'; it has x" in refused("run", path, *more)
+
+
+@pytest.mark.parametrize("preprocess", ["imagenet", "letterbox"])
+def test_a_shape_without_a_name_is_the_only_input_s(preprocess, path, saccade_cli, tmp_path):
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "in.png")
+    more = ("--input", tmp_path / "in.png", "--shape", "1x3x10x10", "--preprocess", preprocess)
+    assert "y: float32 1x4x10x10" in ran(saccade_cli, "run", path, *more).stdout
+
+
+def test_also_where_a_file_is_compared(path, saccade_cli, refused, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((2, 3, 5, 7), np.float32))
+    more = ("--against", "reference", "--input", tmp_path / "x.npy")
+    ran(saccade_cli, "compare", path, *more, "--shape", "2x3x5x7")
+    assert "which 2x3x5x7 does not fit" in refused("compare", path, *more, "--shape", "2x3x5x8")
+
+
+def test_pictures_keep_their_size_where_nothing_is_done_with_them(path, refused, tmp_path):
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "in.png")
+    line = refused("run", path, "--input", tmp_path / "in.png", "--shape", "1x3x10x10")
+    assert line.endswith(
+        "which 1x3x20x30 does not fit; --preprocess imagenet and letterbox make images fit"
+    )
+    line = refused("run", path, "--input", tmp_path / "in.png", "--shape", "x=1x3x10x10")
+    assert "which 1x3x20x30 does not fit; --preprocess" in line
 
 
 def test_what_fits_is_not_declared_anew():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
@@ -164,3 +165,27 @@ def test_what_tune_refuses(refused, network, tmp_path):
     line = refused("tune", network, *SHAPE, "--export-algorithms", tmp_path / "no" / "a.json")
     assert "there is no such folder" in line
     assert "no such file" in refused("tune", tmp_path / "none.onnx")
+
+
+def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(
+    network, saccade_cli, monkeypatch
+):
+    waves = set()
+
+    @contextmanager
+    def stopped(_title):
+        def report(progress):
+            waves.update({progress.text} if progress.text.endswith("more candidate(s)") else ())
+            if len(waves) > 4:  # compiled and timed, twice
+                raise KeyboardInterrupt
+
+        yield report
+
+    with monkeypatch.context() as patched:
+        patched.setattr("saccade.cli._progress.measuring", stopped)
+        result = saccade_cli("tune", network, *SHAPE)
+    assert result.exit_code == 130 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("saccade: interrupted: after ") and "more candidate(s)" in line
+    assert line.endswith("measurements are kept: the same command goes on there")
+    assert counts(good(saccade_cli("tune", network, *SHAPE, "--seconds", 0)))[1] > 0

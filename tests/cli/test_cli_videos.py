@@ -54,8 +54,8 @@ def test_a_video_becomes_frames(saccade_cli, model_file, clip, tmp_path):
 
 def test_grey_models_and_classes(saccade_cli, engine, model_file, clip):
     info = Info("x", "float32", (1, 1, "H", "W"))
-    engine.model = FakeModel((info,), (info,))
-    engine.model.corrupt = lambda results: results.update(x=np.eye(1, 3, 1, np.float32))
+    engine.model = FakeModel((info,), (Info("y", "float32", (1, 3)),))
+    engine.model.corrupt = lambda results: results.update(y=np.eye(1, 3, 1, np.float32))
     result = saccade_cli("run", model_file, "--input", clip, "--top", "1", "--json", "-")
     assert result.exit_code == 0, result.stderr
     frames = json.loads(result.stdout)["frames"]

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from fake_engine import FakePlan, Info
 
+from saccade.errors import Unsupported, UnsupportedModelError
 from saccade.kernels.cpu import CPU_KERNELS
+from saccade.version import VERSION
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -120,11 +122,42 @@ def test_inspect_refuses_unknown_and_contradicting_views(refused, model_file):
     assert "choose one of" in refused("inspect", model_file, "--plan", "--reasons")
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_what_is_not_supported_fits_the_terminal(
+    saccade_cli, engine, model_file, monkeypatch, width
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    remedy = "none by options: export the model without it"
+    engine.error = UnsupportedModelError(
+        [
+            Unsupported("org.acme.Strange", "FLOAT", "no such operator", 2, ("a", "b"), remedy),
+            Unsupported("Loop", "-", "control flow", 1, ()),
+        ]
+    )
+    lines = saccade_cli("inspect", model_file).stderr.splitlines()
+    assert lines[0] == "saccade: error: 3 node(s) of this model are not supported:"
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    assert f"no such operator; what could be done: {remedy}; first nodes: a, b" in text
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(saccade_cli, command):
     result = saccade_cli(command, "--help")
     assert result.exit_code == 0
     assert "MODEL" in result.stdout
+
+
+@pytest.mark.parametrize("command", [(), *[(c,) for c in (*COMMANDS, "cache")], ("cache", "ls")])
+def test_help_is_short_as_well(saccade_cli, command):
+    assert saccade_cli(*command, "-h").stdout == saccade_cli(*command, "--help").stdout != ""
+
+
+def test_the_package_runs_as_the_command():
+    result = subprocess.run(
+        [sys.executable, "-m", "saccade", "--version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"saccade {VERSION}\n"
 
 
 def test_the_command_line_imports_nothing_heavy():
@@ -143,7 +176,7 @@ def test_the_command_line_imports_nothing_heavy():
         f"saccade.cli.{name}"
         for name in (
             *COMMANDS, "bench_ops", "build", "cache", "warm", "_app", "_memory", "_options",
-            "_outputs", "_print", "_quiet",
+            "_outputs", "_print", "_quiet", "_shape_texts",
         )
     }  # fmt: skip
     assert ours <= commands | {"saccade.cli", "saccade.errors", "saccade.tables"}

@@ -43,6 +43,9 @@ def test_missing_and_foreign_files_are_model_errors(tmp_path):
     (tmp_path / "text.onnx").write_bytes(b"\xff\xff\xff")
     with pytest.raises(ModelError, match="is not an ONNX file"):
         read_inputs(tmp_path / "text.onnx")
+    (tmp_path / "text.json").write_text("{}")
+    with pytest.raises(ModelError, match="is not an ONNX file"):
+        read_inputs(tmp_path / "text.json")
 
 
 def test_defaults_are_batch_one_and_224_pixels(capsys):

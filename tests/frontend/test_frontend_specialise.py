@@ -188,7 +188,7 @@ def test_a_size_in_the_middle_that_a_reshape_writes_out():
 @pytest.mark.parametrize(
     ("shapes", "error", "message"),
     [
-        ({"q": (1,)}, InputError, "there is no input 'q'; there are x"),
+        ({"q": (1,)}, InputError, "there is no input 'q'; the model has x"),
         ({"x": (1, 3)}, InputError, "input 'x' has 4 axes in the file, given are 2"),
         ({"x": ()}, InputError, "given are 0"),
         ({"x": (0, 3, 8, 8)}, OptionError, "cannot have a size of 0"),
@@ -220,7 +220,7 @@ def test_an_input_that_is_no_tensor_has_no_shape():
 def test_initializers_that_are_listed_as_inputs_are_none():
     model = text_model("y = Add(x, c)", "float[2] x, float[2] c")
     model.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "c"))
-    with pytest.raises(InputError, match="there is no input 'c'; there are x"):
+    with pytest.raises(InputError, match="there is no input 'c'; the model has x"):
         compiled(model, {"c": (2,)})
 
 

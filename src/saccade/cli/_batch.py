@@ -14,6 +14,7 @@ from saccade.cli._images import Preparation, channels_of
 from saccade.cli._print import say
 from saccade.cli._progress import counting
 from saccade.cli._runs import ModelRuns, RunResult
+from saccade.cli._shapes import check_names
 from saccade.cli._targets import ResultFolder
 from saccade.cli._types import TensorInfoLike
 from saccade.errors import InputError, PlanError, printable
@@ -62,6 +63,9 @@ def run_images(
                 # Of one image; those that come after it may be as they should.
                 say(f"saccade: left out: {_reason(image, error)}", sys.stderr)
                 left_out.append({"file": str(image), "reason": str(error)})
+            except KeyboardInterrupt:
+                so_far = f"{number} of {len(given.images)} images are done"
+                raise KeyboardInterrupt(so_far) from None
     if left_out:
         text = f"{len(left_out)} of {len(given.images)} images were left out"
         say(f"saccade: {text}", sys.stderr)
@@ -76,8 +80,7 @@ def _input_of(given: GivenInputs, inputs: Sequence[TensorInfoLike]) -> TensorInf
     """The input that the images go to: the one named, or the first that no file is for."""
     known = {info.name: info for info in inputs}
     if given.name is not None:
-        if given.name not in known:
-            raise InputError(f"the model has no input {given.name!r}; it has {', '.join(known)}")
+        check_names([given.name], inputs)
         return known[given.name]
     taken = {text.partition("=")[0] for text in given.files}
     free = [info for info in inputs if info.name not in taken]

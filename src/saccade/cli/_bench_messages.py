@@ -67,7 +67,6 @@ class RoundDone:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The engine refused; `usage` when the caller asked for something that it cannot do."""
+    """The engine failed; what Saccade's own code refuses is sent as its `SaccadeError`."""
 
     message: str
-    usage: bool

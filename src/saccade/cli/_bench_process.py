@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.cli._bench_messages import Failure, Open, Opened, Round, RoundDone
 from saccade.errors import OptionError, SaccadeError
+from saccade.processes import interrupts_held
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,12 +46,13 @@ class EngineProcess:
         """
         self.spec = spec
         self.peak_rss_bytes = 0
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "saccade.cli._bench_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=None if environment is None else dict(environment),
-        )
+        with interrupts_held():
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "saccade.cli._bench_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=None if environment is None else dict(environment),
+            )
 
     @property
     def pid(self) -> int:
@@ -66,6 +68,8 @@ class EngineProcess:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is KeyboardInterrupt:
+            self._child.kill()  # it may be at work for long
         self.close()
 
     def open(
@@ -118,15 +122,20 @@ class EngineProcess:
         try:
             pickle.dump(request, self._child.stdin)
             self._child.stdin.flush()
-            reply: Opened | RoundDone | Failure = pickle.load(self._child.stdout)
+            reply: Opened | RoundDone | Failure | SaccadeError = pickle.load(self._child.stdout)
         except (BrokenPipeError, EOFError):
             status = self._child.wait()
             raise SaccadeError(
                 f"{self.spec.engine} ended with status {status} on {self.spec.path}"
             ) from None
         if isinstance(reply, Failure):
-            kind = OptionError if reply.usage else SaccadeError
-            raise kind(f"{self.spec.engine}: {reply.message}")
+            raise SaccadeError(f"{self.spec.engine}: {reply.message}")
+        if isinstance(reply, SaccadeError):
+            engine = self.spec.engine.partition(":")[0]
+            # Errors of the command line begin with our name, and some with the peer's.
+            if engine == "saccade" or str(reply).startswith(engine):
+                raise reply
+            raise OptionError(f"{engine}: {reply}")
         return reply
 
 

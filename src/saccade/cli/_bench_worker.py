@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ LEAST_RUNS = 3
 
 def main() -> None:
     """Serve requests until the parent says stop or closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what that means
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever an engine prints must not get between the replies
@@ -39,7 +41,7 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     engine: LoadedModel | None = None
     inputs: Arrays = {}
     watch: Callable[[], float] | None = None
-    reply: Opened | RoundDone | Failure
+    reply: Opened | RoundDone | Failure | SaccadeError
     while (request := _receive(requests)) is not None:
         try:
             if isinstance(request, Open):
@@ -53,9 +55,9 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
                     watch = watch or engine.stopwatch(inputs)
                     reply = _round(watch, request)
         except SaccadeError as error:
-            reply = Failure(str(error), usage=True)
+            reply = error
         except Exception as error:  # noqa: BLE001 - an engine may raise anything; the parent reports it
-            reply = Failure(f"{type(error).__name__}: {error}", usage=False)
+            reply = Failure(f"{type(error).__name__}: {error}")
         pickle.dump(reply, replies)
         replies.flush()
 

@@ -45,9 +45,11 @@ def read_feeds(
     for name in shapes:
         if name in feeds and feeds[name].shape != shapes[name]:
             given = "x".join(map(str, feeds[name].shape))
-            raise InputError(f"the file for input {name!r} is {given}, which --shape contradicts")
+            hint = preparation.hint if preparation is not None and name in images else ""
+            raise InputError(
+                f"the file for input {name!r} is {given}, which --shape contradicts{hint}"
+            )
     rest = {name: shape for name, shape in shapes.items() if name not in feeds}
-    # Shapes that are left over with no input open name none: `fixed_shapes` refuses them.
-    if open_inputs or rest:
+    if open_inputs:
         feeds |= random_inputs(open_inputs, fixed_shapes(open_inputs, rest))
     return {info.name: feeds[info.name] for info in inputs}, images

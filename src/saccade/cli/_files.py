@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,14 +20,16 @@ from saccade.cli._images import (
     reads_image,
     write_image,
 )
+from saccade.cli._shapes import check_names
 from saccade.cli._signature import check_fits
 from saccade.cli._types import Arrays, TensorInfoLike
-from saccade.errors import InputError
+from saccade.errors import InputError, meant
 from saccade.files import whole_file
 
-__all__ = ["read_files", "write_outputs"]
+__all__ = ["WRITTEN", "array_files", "read_files", "write_outputs"]
 
-_WRITTEN = ".npy, .npz, .png or .jpg"
+WRITTEN = ".npy, .npz, .png, .jpg or .webp"
+"""Files that results become, for messages."""
 
 
 def read_files(
@@ -59,25 +61,32 @@ def read_files(
         images[info.name] = found
         return found.values
 
+    def add(info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
+        hint = preparation.hint if preparation is not None and info.name in images else ""
+        _add(named, info, array, path, hint)
+
     known = {info.name: info for info in inputs}
     named: Arrays = {}
     nameless: list[Path] = []
     for text in texts:
         name, path = _split(text, known)
         if name is not None:
-            _add(named, known[name], read(path, known[name]), path)
+            add(known[name], read(path, known[name]), path)
         elif path.suffix.lower() == ".npz":
             for key, array in _read_npz(path).items():
                 if key not in known:
-                    raise InputError(f"{path}: {key!r} is no input; there is {', '.join(known)}")
-                _add(named, known[key], array, path)
+                    near = meant(key, known)
+                    raise InputError(
+                        f"{path}: {key!r} is no input{near}; the model has {', '.join(known)}"
+                    )
+                add(known[key], array, path)
         else:
             nameless.append(path)
     free = [info for info in inputs if info.name not in named]
     if len(nameless) > len(free):
         raise InputError(f"{nameless[len(free)]}: the model has {len(inputs)} input(s) only")
     for path, info in zip(nameless, free, strict=False):
-        _add(named, info, read(path, info), path)
+        add(info, read(path, info), path)
     return named, images
 
 
@@ -88,7 +97,7 @@ def _split(text: str, known: Mapping[str, TensorInfoLike]) -> tuple[str | None, 
     if sign and name in known:
         result: tuple[str | None, Path] = (name, Path(rest))
     elif sign and not whole.exists():
-        raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
+        check_names([name], list(known.values()))
     else:
         result = (None, whole)
     if not result[1].is_file():
@@ -128,10 +137,13 @@ def _read_npz(path: Path) -> Arrays:
         raise InputError(f"{path} is not a NumPy archive: {error}") from None
 
 
-def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
+def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path, hint: str) -> None:
     if info.name in arrays:
         raise InputError(f"{path}: input {info.name!r} is given twice")
-    check_fits(info, array.shape)
+    try:
+        check_fits(info, array.shape)
+    except InputError as error:
+        raise InputError(f"{error}{hint}") from None
     dtype = np.dtype(info.dtype)
     # Rounding floats to the model's width is meant; anything else that loses values is not.
     both_float = array.dtype.kind == "f" and dtype.kind == "f"
@@ -149,7 +161,7 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
     suffix = target.suffix.lower()
     if target.is_dir() or (not suffix and not target.is_file()):
         target.mkdir(parents=True, exist_ok=True)
-        files = [target / f"{_file_name(name)}.npy" for name in outputs]
+        files = array_files(target, outputs)
         for file, array in zip(files, outputs.values(), strict=True):
             _save(file, array)
         return files
@@ -157,7 +169,7 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
         with whole_file(target) as stream:
             np.savez(stream, allow_pickle=False, **outputs)
     elif suffix != ".npy" and suffix not in WRITTEN_SUFFIXES:
-        raise InputError(f"{target}: an output is a {_WRITTEN} file or a folder")
+        raise InputError(f"{target}: an output is a {WRITTEN} file or a folder")
     elif len(outputs) != 1:
         raise InputError(f"{target} takes one output of {len(outputs)}; use an .npz or a folder")
     else:
@@ -174,6 +186,6 @@ def _save(path: Path, array: NDArray[Any]) -> None:
         np.save(stream, array)
 
 
-def _file_name(name: str) -> str:
-    """The output's name without what file systems refuse (a slash, mostly)."""
-    return re.sub(r"[^\w.+-]", "_", name)
+def array_files(folder: Path, outputs: Iterable[str]) -> list[Path]:
+    """A file for each output: its name without what file systems refuse (a slash, mostly)."""
+    return [folder / (re.sub(r"[^\w.+-]", "_", name) + ".npy") for name in outputs]

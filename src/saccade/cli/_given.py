@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.cli._images import VIDEO_SUFFIXES, reads_image
+from saccade.cli._options import input_paths
 from saccade.errors import InputError
 
 __all__ = ["GivenInputs", "given_inputs", "several_images"]
@@ -28,6 +29,12 @@ class GivenInputs:
     images: tuple[Path, ...] | None = None
     name: str | None = None
     video: Path | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files that are read, and others that texts with equals signs may mean."""
+        video = [] if self.video is None else [self.video]
+        return [*input_paths(self.files), *(self.images or ()), *video]
 
 
 def given_inputs(texts: Sequence[str]) -> GivenInputs:

@@ -29,7 +29,7 @@ __all__ = [
     "read_image", "reads_image", "write_image", "write_pixels",
 ]  # fmt: skip
 
-WRITTEN_SUFFIXES = (".png", ".jpg", ".jpeg")
+WRITTEN_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 VIDEO_SUFFIXES = (
     ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts",
 )  # fmt: skip
@@ -43,6 +43,11 @@ class Preparation:
     kind: str = "none"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+
+    @property
+    def hint(self) -> str:
+        """What to say where an image's size does not fit."""
+        return "; --preprocess imagenet and letterbox make images fit" * (self.kind == "none")
 
 
 @dataclass(frozen=True, slots=True)

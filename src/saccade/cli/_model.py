@@ -62,7 +62,8 @@ def compile_shaped(
         return compile_model(path, algorithms=algorithms, shapes=shapes, **options)
 
     if any(not isinstance(axis, int) for one in sets for axes in one.values() for axis in axes):
-        axes = merged(told(read_inputs(path), sets))
+        sets = told(read_inputs(path), sets)
+        axes = merged(sets)
         return compiled_for(axes), sizes_in(sets), axes
     try:
         compiled = compiled_for()
@@ -70,8 +71,10 @@ def compile_shaped(
         # What cannot be run at open sizes may be at one of these.
         if not any(sets):
             raise
-        axes = merged(told(read_inputs(path), sets))
+        sets = told(read_inputs(path), sets)
+        axes = merged(sets)
         return compiled_for(axes), sizes_in(sets), axes
+    sets = told(compiled.inputs, sets)
     declared = declared_as(compiled.inputs, sets)
     if declared is not None:
         compiled = compiled_for(declared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,6 @@ import typer
 
 from saccade.errors import ModelError, OptionError
 from saccade.options import MOST_THREADS
-from saccade.shapes import Axis
 
 __all__ = [
     "AllowOption",
@@ -25,8 +25,7 @@ __all__ = [
     "ThreadsOption",
     "existing_model",
     "existing_onnx",
-    "parse_programs",
-    "parse_shapes",
+    "input_paths",
 ]
 
 ModelArgument = Annotated[
@@ -37,7 +36,8 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=1x3x224x224",
-        help="The shape of an input, whatever the file declares; names and ? leave an axis free.",
+        help="The shape of an input, whatever the file declares; names and ? leave an axis free. "
+        "NAME:1x3x224x224 and NAME[1,3,224,224] as well; several are separated by commas.",
     ),
 ]
 ProgramShapesOption = Annotated[
@@ -51,12 +51,26 @@ ProgramShapesOption = Annotated[
 InputOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", metavar="[NAME=]FILE", help="An input: .npy, .npz or an image (else random)."
+        "--input",
+        "-i",
+        metavar="[NAME=]FILE",
+        help="An input: .npy, .npz or an image (else random).",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda|reference", help="Where to run.")]
+_DEVICES, _PRECISIONS = "cpu|cuda|reference", "fp32|bf16|fp16|tf32"
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        metavar=_DEVICES, help="Where to run.", autocompletion=lambda: _DEVICES.split("|")
+    ),
+]
 PrecisionOption = Annotated[
-    str, typer.Option(metavar="fp32|bf16|fp16|tf32", help="Arithmetic; CPUs have the first two.")
+    str,
+    typer.Option(
+        metavar=_PRECISIONS,
+        help="Arithmetic; CPUs have the first two.",
+        autocompletion=lambda: _PRECISIONS.split("|"),
+    ),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -90,6 +104,8 @@ def existing_model(path: Path) -> Path:
     Raises:
         ModelError: There is none.
     """
+    if path.is_dir():
+        raise ModelError(f"{path}: this is a folder, not a model")
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     return path
@@ -109,37 +125,7 @@ def existing_onnx(path: Path) -> Path:
     return path
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[Axis, ...]]:
-    """Shapes by input name from `NAME=1x3xHx?`; a text without a name goes under "".
-
-    Axes are numbers, names without an x, or `?` or -1 for any size.
-
-    Raises:
-        OptionError: A text is no shape, or names an input twice.
-    """
-    shapes: dict[str, tuple[Axis, ...]] = {}
-    for text in texts or ():
-        # Names of inputs may hold equals signs, sizes do not.
-        name, _, sizes = text.rpartition("=")
-        axes = [_axis(part) for part in sizes.split("x")]
-        if "" in axes:
-            raise OptionError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
-        if name in shapes:
-            raise OptionError(f"--shape names {name or 'the input'} twice")
-        shapes[name] = tuple(axes)
-    return shapes
-
-
-def _axis(part: str) -> Axis:
-    """A size, a name, or None for any size; "" for what is none of them."""
-    # `isdigit` alone takes superscripts, which `int` does not.
-    if part.isascii() and part.isdigit():
-        return int(part)
-    if part in ("?", "-1"):
-        return None
-    return part if part.isidentifier() else ""
-
-
-def parse_programs(texts: list[str] | None) -> list[dict[str, tuple[Axis, ...]]]:
-    """Shapes for each `--shape` of a command that makes several programs; one, of none, without."""
-    return [parse_shapes(text.split(",")) for text in texts or () if text] or [{}]
+def input_paths(texts: Sequence[str] | None) -> list[Path]:
+    """What `--input` may read; an equals sign can be part of a file's name."""
+    named = (text.partition("=")[2] for text in texts or ())
+    return [Path(text) for text in (*(texts or ()), *named) if text]

@@ -7,15 +7,20 @@ a command runs with its standard output replaced, and prints as always.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TextIO
 
 from saccade.errors import printable
 from saccade.tables import paragraph
 
-__all__ = ["is_quiet", "note", "say", "say_all", "say_fitted", "silenced", "standard_output"]
+__all__ = [
+    "is_quiet", "note", "say", "say_all", "say_fitted", "silenced", "standard_output",
+    "usable_streams",
+]  # fmt: skip
 
 _LONGEST = 10_000  # characters of a line
 
@@ -33,6 +38,22 @@ class _Silence(io.TextIOBase):
 
     def write(self, text: str) -> int:
         return len(text)
+
+
+def usable_streams() -> None:
+    """Have standard streams that whatever is printed can be written to.
+
+    What an encoding lacks (a µ in ASCII) becomes a question mark. Where a stream is closed,
+    nothing is written.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # This takes the descriptor, too: no file that is opened later may be in its place.
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
+            setattr(sys, name, nowhere)
+    # That of errors replaces by itself.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 @contextmanager

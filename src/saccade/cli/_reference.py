@@ -65,7 +65,10 @@ EXPECTATIONS: Mapping[str, Callable[[Source, Arrays, bool], Arrays]] = {
 
 
 def every_value(source: Source) -> onnx.ModelProto:
-    """The model with each node's results as further outputs, in the order of the graph."""
+    """The model with each node's results as further outputs, in the order of the graph.
+
+    Results of constants alone, weights that a file reads through other nodes, are left out.
+    """
     import onnx
 
     model = onnx.shape_inference.infer_shapes(
@@ -75,7 +78,12 @@ def every_value(source: Source) -> onnx.ModelProto:
     last = list(model.graph.output)
     present = {value.name for value in last}
     del model.graph.output[:]
+    constant = {""} | {weights.name for weights in model.graph.initializer}
     for node in model.graph.node:
+        # Bodies may read what is around them.
+        if constant.issuperset(node.input) and not any(one.HasField("g") for one in node.attribute):
+            constant.update(node.output)
+            continue
         for name in node.output:
             # A value whose type inference does not know cannot be declared, and stays inside.
             if name in typed and name not in present:

@@ -194,7 +194,11 @@ class ModelRuns:
         for rows, columns, part in tiling.run(cast("Any", self.model), take, told):
             sink.put(rows, columns, part)
         outputs = {} if sink.array is None else {out.name: sink.array}
-        seen = seen_in(outputs, self.query, image) if outputs else SeenOutputs(None, None, None, ())
+        seen = (
+            seen_in(outputs, self.query, image)
+            if outputs
+            else SeenOutputs(None, None, None, self.query)
+        )
         return RunResult(outputs, {out.name: sink.figures}, seen, image, sink.canvas)
 
 

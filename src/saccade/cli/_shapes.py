@@ -7,12 +7,12 @@ that are declared otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from saccade.cli._types import TensorInfoLike
-from saccade.errors import InputError
+from saccade.errors import InputError, meant
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from saccade.shapes import Axis
 
 __all__ = [
-    "Asked", "Sizes", "declared_as", "merged", "name_the_only", "redeclared", "sizes_in", "told",
+    "Asked", "Sizes", "check_names", "declared_as", "merged", "name_the_only", "redeclared",
+    "sizes_in", "told",
 ]  # fmt: skip
 
 Shape = TypeVar("Shape", bound=tuple[object, ...])
@@ -52,12 +53,29 @@ def declared_as(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> Aske
 
 
 def told(inputs: Sequence[TensorInfoLike], sets: Sequence[Asked]) -> list[Asked]:
-    """Each shape under the name of its input."""
-    return [name_the_only(one, inputs) if "" in one else one for one in sets]
+    """Each shape under the name of its input.
+
+    Raises:
+        InputError: If it is not told which that is, or there is none of that name.
+    """
+    named = [name_the_only(one, inputs) if "" in one else one for one in sets]
+    check_names((name for one in named for name in one), inputs)
+    return named
+
+
+def check_names(names: Iterable[str], inputs: Sequence[TensorInfoLike]) -> None:
+    """Raise `InputError` unless these are inputs of the model."""
+    known = [info.name for info in inputs]
+    for name in names:
+        if name not in known:
+            near = meant(name, known)
+            raise InputError(f"the model has no input {name!r}{near}; it has {', '.join(known)}")
 
 
 def name_the_only(given: Mapping[str, Shape], inputs: Sequence[TensorInfoLike]) -> dict[str, Shape]:
     """A shape without a name belongs to the only input."""
+    if not inputs:
+        raise InputError("--shape: the model has no inputs")
     if len(inputs) != 1 or len(given) != 1:
         names = ", ".join(info.name for info in inputs)
         raise InputError(f"--shape has to say which input it is for: {names}")

@@ -98,13 +98,13 @@ class SeenOutputs:
         best: Of each image of a batch the most probable classes, as data; None if not asked for.
         detections: None if the outputs are those of no detector that is known.
         classes: Of each pixel; None if the outputs are no scores of that.
-        labels: Names of classes.
+        query: What was asked.
     """
 
     best: list[list[dict[str, Any]]] | None
     detections: Detections | None
     classes: NDArray[np.int64] | None
-    labels: Sequence[str]
+    query: TopQuery
 
     def say(self) -> None:
         """Print it."""
@@ -112,7 +112,11 @@ class SeenOutputs:
             if self.best is not None and len(self.best) > 1:
                 say(f"image {number}:")
             say_fitted(f"  {one['probability']:7.2%}  {one['label']}" for one in best)
-        _say_some([_found_line(one) for one in self.found()])
+        found = self.found()
+        if self.detections is not None and not found:
+            least = f"{self.query.threshold:g}"
+            say(f"  nothing was found with a score of {least} or more (--threshold)")
+        _say_some([_found_line(one) for one in found])
         _say_some([f"  {share:7.2%}  {name}" for name, share in self.shares().items()])
 
     def data(self) -> dict[str, Any]:
@@ -131,7 +135,7 @@ class SeenOutputs:
         one = self.detections
         rows = zip(one.labels.tolist(), one.scores.tolist(), one.boxes.tolist(), strict=True)
         return [
-            {"label": label, "name": name_of(label, self.labels), "score": score, "box": box}
+            {"label": label, "name": name_of(label, self.query.labels), "score": score, "box": box}
             for label, score, box in rows
         ]
 
@@ -141,7 +145,7 @@ class SeenOutputs:
             return {}
         labels, counts = np.unique(self.classes, return_counts=True)
         return {
-            name_of(int(labels[i]), self.labels): float(counts[i] / self.classes.size)
+            name_of(int(labels[i]), self.query.labels): float(counts[i] / self.classes.size)
             for i in np.argsort(-counts, kind="stable")
         }
 
@@ -150,7 +154,7 @@ class SeenOutputs:
         from saccade import vision  # noqa: PLC0415
 
         if self.detections is not None:
-            return vision.draw(pixels, self.detections, self.labels)
+            return vision.draw(pixels, self.detections, self.query.labels)
         return None if self.classes is None else vision.overlay(pixels, self.classes)
 
 
@@ -181,7 +185,7 @@ def seen_in(
             classes = vision.segmentation_of(outputs, image.prepared)
         else:
             detections = vision.decode(outputs, image.prepared, kind, threshold=query.threshold)
-    return SeenOutputs(best, detections, classes, query.labels)
+    return SeenOutputs(best, detections, classes, query)
 
 
 def _found_line(one: Mapping[str, Any]) -> str:

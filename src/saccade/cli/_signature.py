@@ -14,8 +14,8 @@ import numpy as np
 from saccade.bundlefile import is_bundle, open_bundle
 from saccade.cli._options import existing_onnx
 from saccade.cli._print import note
-from saccade.cli._shapes import name_the_only
-from saccade.errors import InputError, ModelError
+from saccade.cli._shapes import check_names, name_the_only
+from saccade.errors import InputError, ModelError, OptionError
 from saccade.shapes import ANY
 
 if TYPE_CHECKING:
@@ -33,9 +33,11 @@ __all__ = [
     "is_half",
     "load_file",
     "output_kinds",
+    "program_shapes",
     "random_inputs",
     "read_inputs",
     "symbol_values",
+    "weight_files",
 ]
 
 SEED = 20240229
@@ -110,10 +112,21 @@ def load_file(path: Path) -> onnx.ModelProto:
 
     existing_onnx(path)
     try:
-        # Weights may be gigabytes, and nobody here looks at them.
-        return onnx.load(str(path), load_external_data=False)
+        # Whatever its suffix. Weights may be gigabytes, and nobody here looks at them.
+        return onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX file: {error}") from None
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The files beside an ONNX file that its weights lie in; none of what is no ONNX file."""
+    try:
+        tensors = load_file(path).graph.initializer
+    except (ModelError, OptionError):
+        return []
+    entries = (entry for tensor in tensors for entry in tensor.external_data)
+    names = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
+    return [path.parent / name for name in names]
 
 
 def _input_info(value: onnx.ValueInfoProto, axes: Sequence[Axis] | None) -> InputInfo:
@@ -155,9 +168,8 @@ def fixed_shapes(
     known = {info.name: info for info in inputs}
     if "" in given:
         given = name_the_only(given, inputs)
+    check_names(given, inputs)
     for name, shape in given.items():
-        if name not in known:
-            raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
         check_fits(known[name], shape)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, info in known.items():
@@ -168,6 +180,23 @@ def fixed_shapes(
             text = "x".join(map(str, shapes[name]))
             note(f"saccade: {name} has no fixed shape, assuming {text}")
     return shapes
+
+
+def program_shapes(
+    inputs: Sequence[TensorInfoLike], sets: Sequence[Mapping[str, tuple[int, ...]]]
+) -> list[dict[str, tuple[int, ...]]]:
+    """The same for each program of a command that makes several.
+
+    Raises:
+        InputError: The same; where inputs of one program may have been told apart, that as well.
+    """
+    try:
+        return [fixed_shapes(inputs, one) for one in sets]
+    except InputError as error:
+        if len(sets) == 1:
+            raise
+        hint = "each --shape is a program of its own, whose inputs are separated by commas"
+        raise InputError(f"{error} ({hint})") from None
 
 
 def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:

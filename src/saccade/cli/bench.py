@@ -19,10 +19,10 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say, say_fitted
+from saccade.cli._shape_texts import parse_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def bench(
     shapes = parse_shapes(shape)
     engines = ("saccade", *_peers(against))
     path = existing_model(model)
-    check_outputs(json=json)
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.bundlefile import is_bundle, open_bundle
     from saccade.cli._bench_session import make_setup, run_bench
     from saccade.cli._progress import working
@@ -97,6 +97,12 @@ def bench(
 def _peers(against: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
     for name in names:
+        if name.startswith("saccade:") and name not in PEERS:
+            precision = name.partition(":")[2]
+            raise OptionError(
+                f"--against {name!r}: the other way round, --precision {precision} --against "
+                "saccade:fp32 times both"
+            )
         if name not in PEERS:
             raise OptionError(f"--against {name!r} is not one of {', '.join(PEERS)}")
     return names

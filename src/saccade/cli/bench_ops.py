@@ -16,7 +16,7 @@ from saccade.errors import OptionError
 from saccade.tables import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from saccade.cli._operator_cases import Bout, OperatorCase
     from saccade.cli._operator_clocks import Clock
@@ -92,7 +92,7 @@ def bench_ops(
             raise OptionError(f"--against {peer!r} is not one of {', '.join(_PEERS)}")
     if dtype == "float32" and "float32" in peers:
         raise OptionError("--against float32 wants another --dtype")
-    check_outputs(json=json, compile=compile)
+    check_outputs(None, [code], json=json, compile=compile)
     wanted = _wanted(names or [], peers)
     # A record that cannot be read or written is found out now, not after all the timing.
     known = {} if json is None else _known(json)
@@ -111,6 +111,7 @@ def bench_ops(
         load_code(code)
     if device == "cuda" and not torch.cuda.is_available():
         raise OptionError("--device cuda: PyTorch sees no GPU here")
+    _check_installed({case.peer for case in wanted})
     torch.set_num_threads(threads or default_threads())
     rows: list[dict[str, Any]] = []
     width = max(len(case.name) for case in wanted)
@@ -150,6 +151,15 @@ def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
     return found
 
 
+def _check_installed(peers: Container[str]) -> None:
+    from importlib.util import find_spec
+
+    if "torchvision" in peers and find_spec("torchvision") is None:
+        raise OptionError(
+            "torchvision is not installed: pip install torchvision, or leave it out of --against"
+        )
+
+
 def _compile(wanted: Sequence[OperatorCase], dtype: str, path: Path, machine: str) -> None:
     """Write the code that our side of all cases takes."""
     import torch
@@ -180,12 +190,9 @@ def _measure(
     """The figures of one case, in milliseconds.
 
     Raises:
-        OptionError: The peer is not installed, or says something else.
+        OptionError: The peer says something else.
     """
-    try:
-        ours, theirs = bout.ours(), bout.theirs()
-    except ModuleNotFoundError as error:
-        raise OptionError(f"{case.peer} is not installed; see --against") from error
+    ours, theirs = bout.ours(), bout.theirs()
     if bout.compared:
         _compare(case, ours, theirs if bout.truth is None else bout.truth())
     times: dict[str, list[list[float]]] = {"ours": [], "theirs": []}

@@ -18,10 +18,10 @@ from saccade.cli._options import (
     ProgramShapesOption,
     ThreadsOption,
     existing_model,
-    parse_programs,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
+from saccade.cli._shape_texts import parse_programs
 from saccade.errors import OptionError
 
 __all__ = ["build"]
@@ -62,16 +62,14 @@ def build(
     A CPU runs the programs of the machine that it counts as, or the best that it can. Choices that
     were tuned on such a machine are taken from a file that `tune` exported.
     """
-    # Without --shape one program, of the sizes that `fixed_shapes` finds.
+    # Without --shape one program, of the sizes that `program_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
-    check_outputs(output=output, json=json)
-    if output.absolute() == path.absolute():
-        raise OptionError(f"--output {output}: this is the model itself")
+    check_outputs(path, [import_algorithms], output=output, json=json)
     from saccade.backends.cuda.gpus import machine_for
     from saccade.cli._model import compile_shaped, warn_of_refusals
     from saccade.cli._progress import working
-    from saccade.cli._signature import fixed_shapes
+    from saccade.cli._signature import program_shapes
     from saccade.devices import device_named
 
     if device != "cuda" and arch is not None:
@@ -91,7 +89,7 @@ def build(
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
+    sizes = program_shapes(compiled.inputs, asked)
     if import_algorithms is not None:
         for one in sizes:
             warn_of_refusals(compiled.plan(**one))

@@ -21,10 +21,12 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_onnx,
-    parse_shapes,
+    input_paths,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say_all, say_fitted
+from saccade.cli._shape_texts import parse_shapes
+from saccade.errors import OptionError
 from saccade.tables import Column, fitted
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ FloorOption = Annotated[
 ]
 LayersOption = Annotated[
     bool,
-    typer.Option("--layers", help="Compare every value of the file (which keeps layers unfused)."),
+    typer.Option(
+        "--layers", help="Compare every value that inputs decide (which keeps layers unfused)."
+    ),
 ]
 
 
@@ -79,16 +83,15 @@ def compare(
     An output is ok when its relative error is at most --tolerance, all of it and its outermost ring
     of pixels alone, or when no element differs by more than --floor.
     """
-    check_outputs(json=json)
     shapes = parse_shapes(shape)
     path = existing_onnx(model)
+    check_outputs(path, input_paths(input_), json=json)
     from saccade.cli._feeds import make_feeds
     from saccade.cli._model import compile_model
     from saccade.cli._progress import working
     from saccade.cli._reference import EXPECTATIONS, every_value
-    from saccade.cli._shapes import declared_as, redeclared, sizes_in
+    from saccade.cli._shapes import declared_as, redeclared, sizes_in, told
     from saccade.cli._signature import is_half, read_inputs
-    from saccade.errors import OptionError
     from saccade.testing.compare import (
         ABSOLUTE_FLOOR,
         BF16_TOLERANCE,
@@ -104,7 +107,8 @@ def compare(
     if tolerance is None:
         tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
     floor = ABSOLUTE_FLOOR if floor is None else floor
-    axes = declared_as(read_inputs(path), [shapes])
+    asked = told(read_inputs(path), [shapes])
+    axes = declared_as(read_inputs(path), asked)
     source: Path | onnx.ModelProto = path if axes is None else redeclared(path, axes)
     source = every_value(source) if layers else source
     compiled = compile_model(
@@ -115,7 +119,7 @@ def compare(
         threads=threads,
         allow_reference=allow_reference or None,
     )
-    (sizes,) = sizes_in([shapes])
+    (sizes,) = sizes_in(asked)
     feeds = make_feeds(compiled.inputs, input_, sizes)
     with working(f"running {against}"):
         expected = EXPECTATIONS[against](source, feeds, allow_reference)

@@ -21,10 +21,10 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say_all, say_fitted
+from saccade.cli._shape_texts import parse_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def inspect(
         raise OptionError("choose one of --stage, --plan, --reasons, --assembly and --stages")
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(json=json)
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.bundlefile import is_bundle
     from saccade.cli._model import compile_shaped
     from saccade.cli._signature import fixed_shapes

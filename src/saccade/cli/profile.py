@@ -21,10 +21,11 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
+    input_paths,
 )
 from saccade.cli._outputs import check_outputs, give_json, give_text
 from saccade.cli._print import say_fitted
+from saccade.cli._shape_texts import parse_shapes
 
 __all__ = ["profile"]
 
@@ -56,7 +57,7 @@ def profile(
     """Print the time, rates and share of the roofline of every step of MODEL."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(json=json, trace=trace)
+    check_outputs(path, [*input_paths(input_), import_algorithms], json=json, trace=trace)
     from saccade.cli._model import compile_for
     from saccade.cli._peer_layers import owners, peer_layers
     from saccade.cli._progress import working

@@ -21,10 +21,11 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
+    input_paths,
 )
 from saccade.cli._outputs import STANDARD_OUTPUT, check_outputs, give_json, give_text
 from saccade.cli._print import say, say_fitted
+from saccade.cli._shape_texts import parse_shapes
 from saccade.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -78,11 +79,11 @@ def report(
         raise OptionError("say where the page goes: --output report.html")
     if output == STANDARD_OUTPUT:
         raise OptionError("--output -: a page goes to a file; --json - prints its data")
-    check_outputs(output=output, json=json)
-    if output is not None and output.absolute() == path.absolute():
-        raise OptionError(f"--output {output}: this is MODEL itself")
+    is_report = path.suffix.lower() in _PAGES
+    reads = [*input_paths(input_), import_algorithms, against, path if is_report else None]
+    check_outputs(None if is_report else path, reads, output=output, json=json)
     earlier = None if against is None else _read(against, "--against ")
-    if path.suffix.lower() in _PAGES:
+    if is_report:
         given = {
             "--input": input_, "--shape": shape, "--threads": threads,
             "--allow-reference": allow_reference, "--import-algorithms": import_algorithms,

@@ -22,10 +22,10 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
+from saccade.cli._shape_texts import parse_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ RunInputOption = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
+        "-i",
         metavar="[NAME=]FILE|DIR|'*.jpg'",
         help="An input: .npy, .npz or an image (else random); several images, a folder of them, or "
         "a video are run one by one.",
@@ -89,6 +90,8 @@ RunInputOption = Annotated[
 OutputOption = Annotated[
     Path | None,
     typer.Option(
+        "--output",
+        "-o",
         metavar="FILE|DIR",
         help="Where outputs go: .npz, .npy, an image, a video, or a folder (DIR/*.npz: as these).",
     ),
@@ -118,20 +121,22 @@ def run(
     """Run MODEL on files (inputs without one get random data), save or describe its outputs."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(json=json)
     if labels is not None and top is None and input_ is None:
         raise OptionError("--labels names the classes of --top, which is not given")
     edge = _edge(tile)
     from saccade.cli._given import given_inputs
     from saccade.cli._images import Preparation
     from saccade.cli._shown import TopQuery
-    from saccade.cli._targets import check_target
+    from saccade.cli._targets import check_target, file_of
     from saccade.vision import read_labels
 
     preparation = Preparation(preprocess.value, _numbers("mean", mean), _numbers("std", std))
     query = TopQuery(top, [] if labels is None else read_labels(labels), threshold)
     given = given_inputs(input_ or ())
     check_target(output, given)
+    check_outputs(
+        path, [*given.paths, labels, import_algorithms], output=file_of(output, given), json=json
+    )
     if given.video is not None:
         from saccade.vision.video import check_video
 
@@ -165,15 +170,20 @@ class _Work:
     def run(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:
         """One input, several images, or a video."""
         from saccade.cli._given import several_images
-        from saccade.cli._targets import result_folder
+        from saccade.cli._targets import check_results, file_of, result_folder
 
+        outputs, query = self.runs.model.outputs, self.runs.query
         given = several_images(given, [info.name for info in self.runs.model.inputs])
         if given.video is not None:
+            check_results(outputs, query, "" if file_of(output, given) is None else ".png")
             self._video(given, output, json)
         elif given.images is not None:
-            folder = None if output is None else result_folder(output, given.images)
+            folder = None if output is None else result_folder(output, given)
+            check_results(outputs, query, None if folder is None else folder.suffix)
             self._images(given, folder, json)
         else:
+            into = output if file_of(output, given) is None else None
+            check_results(outputs, query, "" if into else _suffix_of(output), into, given.paths)
             self._once(given, output, json)
 
     def _once(self, given: GivenInputs, output: Path | None, json: Path | None) -> None:

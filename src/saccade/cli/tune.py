@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,13 +21,14 @@ from saccade.cli._options import (
     ShapeOption,
     ThreadsOption,
     existing_model,
-    parse_shapes,
+    input_paths,
 )
 from saccade.cli._outputs import check_outputs, give_json, give_text
 from saccade.cli._print import say, say_fitted
+from saccade.cli._shape_texts import parse_shapes
 
 if TYPE_CHECKING:
-    from saccade.tuning import Change, Outcome
+    from saccade.tuning import Change, Outcome, Progress
 
 __all__ = ["tune"]
 
@@ -65,7 +66,9 @@ def tune(
     """
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    check_outputs(export_algorithms=export_algorithms, json=json)
+    check_outputs(path, input_paths(input_), export_algorithms=export_algorithms, json=json)
+    # Choices may take the place of those that they improve on, figures not.
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.cli._model import compile_for
     from saccade.cli._progress import measuring
 
@@ -79,13 +82,31 @@ def tune(
         threads=threads,
         allow_reference=allow_reference or None,
     )
+    last: list[Progress] = []
     with measuring(f"tuning {path.name}") as report:
-        outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
+
+        def tell(progress: Progress) -> None:
+            last[:] = [progress]
+            report(progress)
+
+        try:
+            outcome = compiled.tune(*feeds.values(), seconds=seconds, report=tell)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_cut_off(last)) from None
     say_fitted(_summary(outcome))
     if export_algorithms is not None:
         give_text(export_algorithms, compiled.algorithms.to_json())
         say(f"wrote {export_algorithms}: the tuned choices of all sizes of this model")
     give_json(json, _document(path, outcome))
+
+
+def _cut_off(last: Sequence[Progress]) -> str:
+    """What to say where a search was ended by Ctrl-C."""
+    so_far = "".join(
+        f"after {round(one.elapsed)} s, with about {round(one.remaining)} s to go ({one.text}); "
+        for one in last
+    )
+    return f"{so_far}choices are as before, measurements are kept: the same command goes on there"
 
 
 def _summary(outcome: Outcome) -> Iterator[str]:

@@ -14,10 +14,10 @@ from saccade.cli._options import (
     ProgramShapesOption,
     ThreadsOption,
     existing_model,
-    parse_programs,
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say, say_fitted
+from saccade.cli._shape_texts import parse_programs
 
 __all__ = ["warm"]
 
@@ -34,13 +34,13 @@ def warm(
     json: JsonOption = None,
 ) -> None:
     """Prepare MODEL for input sizes: later starts with the same options find them in the cache."""
-    # Without --shape one program, of the sizes that `fixed_shapes` finds.
+    # Without --shape one program, of the sizes that `program_shapes` finds.
     sets = parse_programs(shape)
     path = existing_model(model)
-    check_outputs(json=json)
+    check_outputs(path, [import_algorithms], json=json)
     from saccade.cli._model import compile_shaped
     from saccade.cli._progress import working
-    from saccade.cli._signature import fixed_shapes
+    from saccade.cli._signature import program_shapes
 
     compiled, asked, declared = compile_shaped(
         path,
@@ -51,7 +51,7 @@ def warm(
         algorithms=import_algorithms,
         allow_reference=allow_reference or None,
     )
-    sizes = [fixed_shapes(compiled.inputs, one) for one in asked]
+    sizes = program_shapes(compiled.inputs, asked)
     with working(f"preparing {len(sizes)} program(s)"):
         compiled.warm(*sizes)
     say(f"{path}: {len(sizes)} program(s) ready")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from saccade.errors import InputError, ModelError
+from saccade.errors import InputError, ModelError, meant
 from saccade.ir import Dim
 from saccade.ir.dim import evaluate, symbols_of
 from saccade.shapes import ANY, Axis, FrozenShapes
@@ -161,7 +161,10 @@ def _check_fits(name: str, axes: Sequence[Axis], inputs: Mapping[str, onnx_ir.Va
     import onnx_ir as ir  # noqa: PLC0415 - see above
 
     if name not in inputs:
-        raise InputError(f"shapes: there is no input {name!r}; there are {', '.join(inputs)}")
+        near = meant(name, inputs)
+        raise InputError(
+            f"shapes: there is no input {name!r}{near}; the model has {', '.join(inputs)}"
+        )
     value = inputs[name]
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         raise InputError(f"shapes: input {name!r} is no tensor and has no shape")
