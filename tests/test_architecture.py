@@ -288,7 +288,7 @@ IMPORTS = {
         "tuning",
     },
     "by_value": {"errors", "locks", "model", "signature"},
-    "onnxruntime": {"compile", "errors", "logs", "shapes", "signature"},
+    "onnxruntime": {"compile", "devices", "errors", "logs", "shapes", "signature"},
     "tiling": {"errors", "ir", "opdefs"},
     "vision": {"errors", "opdefs"},
     "prebuild": {

@@ -15,6 +15,7 @@ from saccade.cli._print import note
 from saccade.cli._shapes import name_the_only
 from saccade.errors import InputError, ModelError
 from saccade.shapes import ANY
+from saccade.signature import shape_text
 
 if TYPE_CHECKING:
     import onnx
@@ -158,20 +159,20 @@ def fixed_shapes(
             continue
         shapes[name] = given[name] if name in given else _default_shape(info)
         if name not in given and shapes[name] != tuple(info.shape):
-            text = "x".join(map(str, shapes[name]))
-            note(f"saccade: {name} has no fixed shape, assuming {text}")
+            note(f"saccade: {name} has no fixed shape, assuming {shape_text(shapes[name])}")
     return shapes
 
 
 def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:
     """Raise `InputError` unless `shape` is one that the input `info` can take."""
-    expected = "x".join(map(str, info.shape)) or "a scalar"
-    given = "x".join(map(str, shape))
     fits = len(shape) == len(info.shape) and all(
         isinstance(want, str) or want == have for want, have in zip(info.shape, shape, strict=True)
     )
     if not fits:
-        raise InputError(f"input {info.name!r} has shape {expected}, which {given} does not fit")
+        raise InputError(
+            f"input {info.name!r} has shape {shape_text(info.shape)}, which {shape_text(shape)} "
+            "does not fit"
+        )
 
 
 def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
@@ -184,9 +185,9 @@ def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
     image = len(shape) == 4 and isinstance(shape[1], int)
     channels_first = len(shape) == 3 and isinstance(shape[0], int)
     if not image and not channels_first:
-        text = "x".join(map(str, shape))
         raise InputError(
-            f"input {info.name!r} has shape {text}: choose sizes with --shape {info.name}=…"
+            f"input {info.name!r} has shape {shape_text(shape)}: "
+            f"choose sizes with --shape {info.name}=…"
         )
     # 0 for channels: those are fixed where this is asked.
     defaults = (DEFAULT_BATCH, 0, DEFAULT_SIZE, DEFAULT_SIZE)[-len(shape) :]

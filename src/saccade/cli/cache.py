@@ -167,7 +167,7 @@ class _CacheRow:
 
 def _inputs(model: CacheFolder, items: Sequence[Item]) -> str:
     """What a model takes, as its signature says."""
-    from saccade.signature import Signature
+    from saccade.signature import Signature, shape_text
 
     for item in items:
         # Listing is no use: entries must not look younger by it.
@@ -177,7 +177,7 @@ def _inputs(model: CacheFolder, items: Sequence[Item]) -> str:
         except ValueError:
             continue
         if infos:
-            shapes = ("x".join(map(str, info.shape)) or "scalar" for info in infos)
-            named = zip(infos, shapes, strict=True)
-            return ", ".join(f"{info.name}: {info.dtype} {shape}" for info, shape in named)
+            return ", ".join(
+                f"{info.name}: {info.dtype} {shape_text(info.shape)}" for info in infos
+            )
     return ""
