@@ -18,6 +18,7 @@ import saccade
 from saccade import onnxruntime as ours
 from saccade.errors import DeviceError, InputError, OptionError
 from saccade.onnxruntime import providers, session
+from saccade.signature import shape_text
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +167,20 @@ def test_a_model_says_what_it_takes_and_gives(path):
         "<saccade.Model: x float32[Nx4], n int64[1], b bool[scalar] -> "
         "y float32[Nx4], z int64[1], h float16[Nx4]>"
     )
+
+
+def test_sizes_without_a_name_and_long_names_read_well():
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[?, 3, H, ?] x, float[batch, 4] v)'
+        " => (float[?, c, H, d] y, float[e, 4] w) {"
+        " y = MaxPool<kernel_shape = [2, 2], strides = [2, 2], pads = [1, 1, 0, 0]>(x)"
+        "  w = Relu(v) }"
+    )
+    assert repr(saccade.compile(onnx.parser.parse_model(text))) == (
+        "<saccade.Model: x float32[?x3xHx?], v float32[batch x 4] -> "
+        "y float32[? x 3 x ((H+1)//2) x ?], w float32[batch x 4]>"
+    )
+    assert shape_text(("x", 3)) == "x x 3" and shape_text(()) == "scalar"
 
 
 @pytest.mark.parametrize("as_bytes", [False, True])

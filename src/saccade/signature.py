@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 
 from saccade.errors import InputError
 
-__all__ = ["Signature", "TensorInfo", "by_name", "is_unnamed", "shape_text"]
+__all__ = ["Signature", "TensorInfo", "by_name", "is_unnamed", "shape_text", "unfit"]
 
 _UNNAMED = re.compile(r"_dim_\d+\b")
 """In names of sizes that files have none for: `x_dim_2` is that of x's axis 2."""
@@ -97,6 +97,14 @@ def by_name(
     if missing:
         raise InputError(f"missing input(s): {', '.join(missing)}")
     return given
+
+
+def unfit(name: str, wanted: Sequence[object], given: Sequence[object]) -> InputError:
+    """The error of an array whose shape is none that an input of the model may have."""
+    text = f"input {name!r} must have shape {shape_text(wanted)}, given is {shape_text(given)}"
+    if len(wanted) == len(given):
+        text += ": shapes= of saccade.compile, or --shape, frees sizes that the file fixes"
+    return InputError(text)
 
 
 def is_unnamed(size: str) -> bool:

@@ -63,7 +63,7 @@ def test_sizes_that_a_file_leaves_open_become_numbers():
     model = compiled(text_model(CONV, weights=WEIGHTS), {"x": (1, 3, 6, "W")})
     assert shape_of(model) == (1, 3, 6, "W")
     assert model.outputs[0].shape == (1, 4, 6, "W")
-    with pytest.raises(InputError, match="must have shape 1x3x6xW"):
+    with pytest.raises(InputError, match=r"must have shape 1x3x6xW, given .*: shapes= of"):
         model(image(2, 3, 6, 6))
 
 
@@ -96,7 +96,7 @@ def test_an_axis_without_a_name_is_not_one_that_is_called_like_its_place():
 def test_a_rank_that_the_file_does_not_know():
     model = text_model(CONV, "float x", weights=WEIGHTS)
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(UnsupportedModelError, match="known rank"):
+    with pytest.raises(UnsupportedModelError, match=r"how many axes .* say its shape: --shape"):
         saccade.compile(model, threads=1)
     x = image(1, 3, 4, 4)
     assert_close(compiled(model, {"x": (1, 3, "H", 4)})(x), run_onnxruntime(model, {"x": x})["y"])

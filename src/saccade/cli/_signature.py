@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from saccade.shapes import Axis
 
 __all__ = [
+    "FILE_WAYS",
+    "PICTURE_WAYS",
     "InputInfo",
     "check_fits",
     "fixed_shapes",
@@ -40,6 +42,9 @@ __all__ = [
 SEED = 20240229
 DEFAULT_BATCH = 1
 DEFAULT_SIZE = 224
+FILE_WAYS = "--shape gives the input another"
+PICTURE_WAYS = f"--preprocess scales pictures to it, {FILE_WAYS}"
+"""What could be done where a file does not fit."""
 MOST_SETS = 4
 """Of inputs in turns, so that one of them does not stay in a GPU's cache."""
 
@@ -163,16 +168,22 @@ def fixed_shapes(
     return shapes
 
 
-def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:
-    """Raise `InputError` unless `shape` is one that the input `info` can take."""
+def check_fits(info: TensorInfoLike, shape: tuple[int, ...], ways: str = "") -> None:
+    """Raise `InputError` unless `shape` is one that the input `info` can take.
+
+    Args:
+        info: The input.
+        shape: Of what is given.
+        ways: What could be done where it has other sizes.
+    """
     fits = len(shape) == len(info.shape) and all(
         isinstance(want, str) or want == have for want, have in zip(info.shape, shape, strict=True)
     )
     if not fits:
-        raise InputError(
-            f"input {info.name!r} has shape {shape_text(info.shape)}, which {shape_text(shape)} "
-            "does not fit"
-        )
+        given = f"{shape_text(shape)} does not fit"
+        if ways and len(shape) == len(info.shape):
+            given += f": {ways}"
+        raise InputError(f"input {info.name!r} has shape {shape_text(info.shape)}, which {given}")
 
 
 def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
