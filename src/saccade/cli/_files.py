@@ -20,7 +20,7 @@ from saccade.cli._images import (
     reads_image,
     write_image,
 )
-from saccade.cli._signature import FILE_WAYS, PICTURE_WAYS, check_fits
+from saccade.cli._signature import FILE_WAYS, IMAGE_WAYS, check_fits
 from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
@@ -132,7 +132,7 @@ def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path) 
     if info.name in arrays:
         raise InputError(f"{path}: input {info.name!r} is given twice")
     array_file = path.suffix.lower() in (".npy", ".npz")
-    check_fits(info, array.shape, FILE_WAYS if array_file else PICTURE_WAYS)
+    check_fits(info, array.shape, FILE_WAYS if array_file else IMAGE_WAYS)
     dtype = np.dtype(info.dtype)
     # Rounding floats to the model's width is meant; anything else that loses values is not.
     both_float = array.dtype.kind == "f" and dtype.kind == "f"

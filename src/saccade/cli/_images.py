@@ -62,10 +62,16 @@ class ImageInput:
 
 
 def reads_image(path: Path) -> bool:
-    """Whether Pillow reads files of this suffix."""
+    """Whether Pillow reads files of this suffix, or this file, which has none."""
     from PIL import Image  # noqa: PLC0415 - only images need it
 
     suffix = path.suffix.lower()
+    if not suffix:
+        try:
+            Image.open(path).close()
+        except (OSError, ValueError):  # nothing that it knows
+            return False
+        return True
     # Pillow knows some videos, too, but cannot decode them.
     return suffix not in VIDEO_SUFFIXES and Image.registered_extensions().get(suffix) in Image.OPEN
 

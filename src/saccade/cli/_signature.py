@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE_WAYS",
-    "PICTURE_WAYS",
+    "IMAGE_WAYS",
     "InputInfo",
     "check_fits",
     "fixed_shapes",
@@ -43,7 +43,7 @@ SEED = 20240229
 DEFAULT_BATCH = 1
 DEFAULT_SIZE = 224
 FILE_WAYS = "--shape gives the input another"
-PICTURE_WAYS = f"--preprocess scales pictures to it, {FILE_WAYS}"
+IMAGE_WAYS = f"--preprocess scales images to it, {FILE_WAYS}"
 """What could be done where a file does not fit."""
 MOST_SETS = 4
 """Of inputs in turns, so that one of them does not stay in a GPU's cache."""
