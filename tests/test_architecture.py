@@ -539,7 +539,14 @@ HEAVY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("code", ["import saccade", "import saccade; saccade.Model; saccade.Plan"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import saccade; dir(saccade)",
+        "import saccade; saccade.Model; saccade.Plan",
+        "import saccade; saccade.vision.decode; saccade.onnxruntime.SessionOptions",
+    ],
+)
 def test_importing_the_package_imports_nothing_heavy(code):
     assert not loaded_by(code) & HEAVY
 

@@ -9,7 +9,10 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import saccade
 
@@ -28,6 +31,8 @@ saccade.compile(b"", thread=1)
 saccade.compile(3)
 saccade.compile("m.onnx", threads="2")
 saccade.compile("m.onnx", shapes={"x": 1.5})
+saccade.vision.read(3)
+saccade.onnxruntime.SessionOptions().intra_op_num_threads = "2"
 """
 SAID = {
     7: 'Revealed type is "saccade.model.Model"',
@@ -37,6 +42,8 @@ SAID = {
     12: 'Argument 1 to "compile" has incompatible type "int"',
     13: 'Argument "threads" to "compile" has incompatible type "str"',
     14: 'Dict entry 0 has incompatible type "str": "float"',
+    15: 'Argument 1 to "read" has incompatible type "int"',
+    16: 'Incompatible types in assignment (expression has type "str", variable has type "int")',
 }
 """By line; every other one is right."""
 
@@ -66,6 +73,23 @@ def test_every_option_is_a_keyword_of_compile():
             "\n    ", "\n        "
         )
         assert parameter.annotation is not inspect.Parameter.empty
+
+
+def test_rooms_are_attributes(monkeypatch):
+    assert {"vision", "ops", "onnxruntime"} <= set(dir(saccade))
+    assert saccade.vision.read and saccade.onnxruntime.InferenceSession is saccade.InferenceSession
+    with pytest.raises(AttributeError, match="no attribute 'visoin'"):
+        saccade.visoin  # noqa: B018
+    # Without PyTorch, whoever asks is told, and whoever only looks around goes on.
+    for name in [one for one in sys.modules if one.startswith("saccade.ops")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(saccade, "ops", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(AttributeError, match=r"needs PyTorch: pip install 'saccade\[torch\]'"):
+        saccade.ops  # noqa: B018
+    assert not hasattr(saccade, "ops")
+    with pytest.raises(ModuleNotFoundError, match="pip install"):
+        import_module("saccade.ops")
 
 
 def test_help_reads_well():
