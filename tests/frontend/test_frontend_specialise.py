@@ -168,6 +168,35 @@ def test_a_batch_that_other_nodes_write_out(node, body):
         assert "\n" not in str(caught.value) or isinstance(caught.value, UnsupportedModelError)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Add(x, c)",
+        "r = Relu(x)  y = Mul(c, r)",
+        "y = Concat<axis=1>(x, c)",
+        "y = PRelu(x, c)",
+        "a = Conv<pads=[1, 1, 1, 1]>(x, w)  y = Add(a, d)",
+        "f = Flatten(x)  y = MatMul(f, m)",
+        "f = Flatten(x)  y = Gemm(f, m, b)",
+        "f = Flatten(x)  y = Gemm<transB=1>(f, t, b)",
+        "f = Flatten(x)  y = MatMul(f, one)",
+        "p = Transpose<perm=[0, 1, 3, 2]>(x)  y = MatMul(p, h)",
+    ],
+)
+def test_sizes_that_weights_fix_hold_for_no_others(body):
+    """Symbols cannot tell, so each size is asked: a kernel would read beside the weights."""
+    more = {
+        "c": image(1, 3, 8, 8), "d": image(1, 4, 8, 8), "m": image(192, 5), "b": image(5),
+        "t": image(5, 192), "one": image(192, 1), "h": image(8, 5),
+    }  # fmt: skip
+    model, x = fixed(body, **more), image(1, 3, 8, 8)
+    opened = compiled(model, {"x": (1, 3, "H", "W")})
+    assert_close(opened(x), run_onnxruntime(model, {"x": x})["y"])
+    for size in (4, 9):
+        with pytest.raises(PlanError, match=f"with H={size}, W={size}, node '.*' .*does not fit"):
+            opened(image(1, 3, size, size))
+
+
 def test_sizes_that_are_not_the_files_may_be_written_out():
     """A part of an axis, a fixed result: the same for all sizes of the input."""
     body = (
