@@ -197,6 +197,28 @@ def test_sizes_that_weights_fix_hold_for_no_others(body):
             opened(image(1, 3, size, size))
 
 
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("f = Flatten(x)  y = MatMul(f, m)", "node 'y': MatMul: the summed dim is 48 on one side"),
+        ("y = Add(x, c)", "node 'y': Pointwise: dims 4 and 8 do not broadcast"),
+        (
+            "s = Constant<value_ints=[1, 192]>()  y = Reshape(x, s)",
+            r"Reshape 'y': reshapes \[1, 3, 4, 4\] to \[1, 192\]",
+        ),
+    ],
+)
+def test_sizes_that_a_file_fixes_inside_are_named(body, problem):
+    model = fixed(body, c=image(1, 3, 8, 8), m=image(192, 5))
+    way = r": this was written for the file's own input shape \(x 1x3x8x8\): .*export the model"
+    with pytest.raises(ModelError, match=problem + ".*" + way):
+        compiled(model, {"x": (1, 3, 4, 4)})
+    # What contradicts itself was written for no shape.
+    wrong = fixed("y = Add(x, c)", c=image(1, 3, 7, 8))
+    with pytest.raises(ModelError, match=r"dims [48] and 7 do not broadcast$"):
+        compiled(wrong, {"x": (1, 3, 4, 8)})
+
+
 def test_sizes_that_are_not_the_files_may_be_written_out():
     """A part of an axis, a fixed result: the same for all sizes of the input."""
     body = (
