@@ -294,7 +294,7 @@ IMPORTS = {
         "tuning",
     },
     "by_value": {"errors", "locks", "model", "signature"},
-    "onnxruntime": {"compile", "errors", "logs", "shapes", "signature"},
+    "onnxruntime": {"compile", "devices", "errors", "logs", "shapes", "signature"},
     "tiling": {"errors", "ir", "opdefs"},
     "vision": {"errors", "opdefs"},
     "prebuild": {
@@ -547,7 +547,14 @@ HEAVY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("code", ["import saccade", "import saccade; saccade.Model; saccade.Plan"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import saccade; dir(saccade)",
+        "import saccade; saccade.Model; saccade.Plan",
+        "import saccade; saccade.vision.decode; saccade.onnxruntime.SessionOptions",
+    ],
+)
 def test_importing_the_package_imports_nothing_heavy(code):
     assert not loaded_by(code) & HEAVY
 

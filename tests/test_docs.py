@@ -122,7 +122,7 @@ def unknown_options(line):
     command, _ = command_of(shlex.split(line, comments=True))
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", line))
-    return named - known - {"--help"}
+    return named - known - {"--help", "-h"}
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -9,9 +9,14 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
+
+import pytest
 
 import saccade
+from saccade.devices import DEVICES
 
 SOURCE = Path(__file__).parents[1] / "src"
 SCRIPT = """
@@ -28,6 +33,11 @@ saccade.compile(b"", thread=1)
 saccade.compile(3)
 saccade.compile("m.onnx", threads="2")
 saccade.compile("m.onnx", shapes={"x": 1.5})
+saccade.compile("m.onnx", precision="bf17")
+saccade.compile("m.onnx", device="gpu")
+saccade.compile("m.onnx", precision=saccade.Precision.BF16, device="cuda")
+saccade.vision.read(3)
+saccade.onnxruntime.SessionOptions().intra_op_num_threads = "2"
 """
 SAID = {
     7: 'Revealed type is "saccade.model.Model"',
@@ -37,6 +47,10 @@ SAID = {
     12: 'Argument 1 to "compile" has incompatible type "int"',
     13: 'Argument "threads" to "compile" has incompatible type "str"',
     14: 'Dict entry 0 has incompatible type "str": "float"',
+    15: 'Argument "precision" to "compile" has incompatible type',
+    16: 'Argument "device" to "compile" has incompatible type',
+    18: 'Argument 1 to "read" has incompatible type "int"',
+    19: 'Incompatible types in assignment (expression has type "str", variable has type "int")',
 }
 """By line; every other one is right."""
 
@@ -56,6 +70,12 @@ def test_mypy_knows_options_and_results(tmp_path):
         assert told.startswith(text), told
 
 
+def test_names_that_checkers_know_are_those_that_there_are():
+    names = import_module("saccade.compile")
+    assert set(get_args(names.DeviceName)) == set(DEVICES)
+    assert {*get_args(names.PrecisionName)} == {one.value for one in saccade.Precision}
+
+
 def test_every_option_is_a_keyword_of_compile():
     """The nearest is named at run time: see test_options."""
     keywords = inspect.signature(saccade.compile).parameters
@@ -66,6 +86,23 @@ def test_every_option_is_a_keyword_of_compile():
             "\n    ", "\n        "
         )
         assert parameter.annotation is not inspect.Parameter.empty
+
+
+def test_rooms_are_attributes(monkeypatch):
+    assert {"vision", "ops", "onnxruntime"} <= set(dir(saccade))
+    assert saccade.vision.read and saccade.onnxruntime.InferenceSession is saccade.InferenceSession
+    with pytest.raises(AttributeError, match="no attribute 'visoin'"):
+        saccade.visoin  # noqa: B018
+    # Without PyTorch, whoever asks is told, and whoever only looks around goes on.
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [one for one in sys.modules if one.startswith("saccade.ops")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(saccade, "ops", raising=False)
+    with pytest.raises(AttributeError, match=r"needs PyTorch: pip install 'saccade\[torch\]'"):
+        saccade.ops  # noqa: B018
+    assert not hasattr(saccade, "ops")
+    with pytest.raises(ModuleNotFoundError, match="pip install"):
+        import_module("saccade.ops")
 
 
 def test_help_reads_well():

@@ -11,8 +11,9 @@
     model.save("model.saccade", {"x": x.shape})  # one file, which runs where no compiler is
 
 `compile` has the options, `Model` what can be done with a model, and `SaccadeError` is the base of
-every error that a user can cause. `InferenceSession` is ONNX Runtime's class; `saccade.ops` has
-PyTorch operators. On the command line it is `saccade --help`.
+every error that a user can cause. `saccade.vision` reads, prepares and draws images, `saccade.ops`
+has PyTorch operators, `saccade.onnxruntime` is ONNX Runtime's module, and `InferenceSession` its
+class. On the command line it is `saccade --help`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from saccade.options import Options, Precision
 from saccade.version import VERSION
 
 if TYPE_CHECKING:
+    from saccade import onnxruntime as onnxruntime
+    from saccade import ops as ops
+    from saccade import vision as vision
     from saccade.model import Model, TensorInfo
     from saccade.onnxruntime import InferenceSession
     from saccade.plan import Plan
@@ -76,14 +80,19 @@ _HOME = {
     "InferenceSession": "onnxruntime", "Model": "model", "Plan": "plan", "Profile": "profile",
     "Report": "report", "TensorInfo": "model",
 }  # fmt: skip
+_ROOMS = ("onnxruntime", "ops", "vision")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import the classes of the engine when they are first asked for."""
-    if name not in _HOME:
+    """Import the classes of the engine, and whole rooms, when they are first asked for."""
+    if name not in _HOME and name not in _ROOMS:
         raise AttributeError(f"module 'saccade' has no attribute {name!r}")
-    with forkless:
-        value = getattr(import_module(f"saccade.{_HOME[name]}"), name)
+    try:
+        with forkless:
+            home = import_module(f"saccade.{_HOME.get(name, name)}")
+    except ModuleNotFoundError as error:  # of PyTorch, without which help() and hasattr go on
+        raise AttributeError(str(error), name=name) from error
+    value = home if name in _ROOMS else getattr(home, name)
     # Found without coming here from now on.
     globals()[name] = value
     return value
@@ -91,4 +100,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
 def __dir__() -> list[str]:
     """With the classes that are not imported yet, which `help` and shells ask for."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
 from saccade.errors import NeedsValuesError
 from saccade.locks import forkless, preload, preload_hooks
@@ -35,20 +35,23 @@ if TYPE_CHECKING:
     from saccade.options import Options, Precision
     from saccade.processes import Processes
 
-__all__ = ["Source", "compile"]
+__all__ = ["DeviceName", "PrecisionName", "Source", "compile"]
 
 Source: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model"
 )
 """What a model is made of."""
+DeviceName: TypeAlias = Literal["cpu", "cuda", "reference"]
+PrecisionName: TypeAlias = Literal["fp32", "bf16", "fp16", "tf32"]
+"""For checkers: what `devices.DEVICES` and `options.Precision` have."""
 
 
 def compile(  # noqa: A001 - the name that users expect: saccade.compile
     source: Source,
     *,
     shapes: ShapesArgument | None = None,
-    device: str = "cpu",
-    precision: str | Precision = "fp32",
+    device: DeviceName = "cpu",
+    precision: PrecisionName | Precision = "fp32",
     threads: int | None = None,
     exact: bool = False,
     allow_reference: bool = False,

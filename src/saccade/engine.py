@@ -24,7 +24,7 @@ from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Needs, Plan, Step
 from saccade.processes import Processes
-from saccade.signature import Signature, TensorInfo, shape_text
+from saccade.signature import Signature, TensorInfo, shape_text, unfit
 from saccade.version import VERSION
 
 if TYPE_CHECKING:
@@ -337,10 +337,7 @@ def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[s
         for dim, size in zip(value.shape, shape, strict=True):
             name = _symbol_name(dim)
             if name is None and dim != size:
-                raise InputError(
-                    f"input {value.name!r} must have shape {shape_text(value.shape)}, "
-                    f"given is {shape_text(shape)}"
-                )
+                raise unfit(value.name, value.shape, shape)
             if name is not None and sizes.setdefault(name, size) != size:
                 raise InputError(
                     f"dim {name} of input {value.name!r} is {size}, elsewhere it is {sizes[name]}"

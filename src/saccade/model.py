@@ -134,8 +134,7 @@ class Model:
 
         Raises:
             InputError: If no step fits, if shapes are none, or do not fit the model.
-            OptionError: If the device has no code.
-            CompileError: If a kernel cannot be compiled.
+            OptionError, CompileError: If the device has no code, or a kernel cannot be compiled.
         """
         plan = self.plan(*args, **shapes)
         fitting = [step for step in plan.steps if fnmatchcase(step.name, steps)]

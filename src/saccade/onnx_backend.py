@@ -16,6 +16,7 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
+from saccade.compile import DeviceName
 from saccade.compile import compile as compile_model
 from saccade.devices import device_named
 from saccade.errors import DeviceError, InputError, UnsupportedModelError
@@ -26,7 +27,7 @@ __all__ = [
     "supports_device",
 ]  # fmt: skip
 
-_DEVICES = {DeviceType.CPU: "cpu", DeviceType.CUDA: "cuda"}
+_DEVICES: dict[int, DeviceName] = {DeviceType.CPU: "cpu", DeviceType.CUDA: "cuda"}
 
 
 class SaccadeBackendRep(BackendRep):
@@ -159,7 +160,7 @@ class SaccadeBackend(Backend):
         return True
 
 
-def _kind(device: str) -> str | None:
+def _kind(device: str) -> DeviceName | None:
     """What Saccade calls one of ONNX's devices; a number behind a colon is for others."""
     try:
         return _DEVICES.get(Device(device).type)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from saccade.errors import InputError, meant
 
-__all__ = ["Signature", "TensorInfo", "by_name", "shape_text"]
+__all__ = ["Signature", "TensorInfo", "by_name", "is_unnamed", "shape_text", "unfit"]
+
+_UNNAMED = re.compile(r"_dim_\d+\b")
+"""In names of sizes that files have none for: `x_dim_2` is that of x's axis 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,24 @@ def by_name(
     return given
 
 
+def unfit(name: str, wanted: Sequence[object], given: Sequence[object]) -> InputError:
+    """The error of an array whose shape is none that an input of the model may have."""
+    text = f"input {name!r} must have shape {shape_text(wanted)}, given is {shape_text(given)}"
+    if len(wanted) == len(given):
+        text += ": shapes= of saccade.compile, or --shape, frees sizes that the file fixes"
+    return InputError(text)
+
+
+def is_unnamed(size: str) -> bool:
+    """Whether a size is called after its place, or computed from one that is."""
+    return _UNNAMED.search(size) is not None
+
+
 def shape_text(shape: Sequence[object]) -> str:
-    """`1x3x224x224`; `scalar` for no axes."""
-    return "x".join(map(str, shape)) or "scalar"
+    """`1x3x224x224`, `Nx3xHxW`, `?x3x?x?` where sizes have no name; `scalar` for no axes.
+
+    Longer names, which an x could be part of, stand apart: `batch x 3 x height x width`.
+    """
+    sizes = ["?" if is_unnamed(size) else size for size in map(str, shape)]
+    plain = all(size.isdigit() or (len(size) == 1 and size != "x") for size in sizes)
+    return ("x" if plain else " x ").join(sizes) or "scalar"

@@ -163,7 +163,8 @@ def test_an_image_that_does_not_fit_is_left_out(saccade_cli, engine, model_file,
     engine.model = FakeModel((info,), (info,))
     result = saccade_cli("run", model_file, "--input", folder)
     assert result.exit_code == 1
-    assert "b.bmp: input 'input' has shape 1x3x7x9, which 1x3x5x8 does not fit" in result.stderr
+    text = "b.bmp: input 'input' has shape 1x3x7x9, which 1x3x5x8 does not fit"
+    assert f"{text}: --preprocess scales images to it, --shape gives" in result.stderr
     assert len(engine.model.calls) == 1
 
 

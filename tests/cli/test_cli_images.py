@@ -43,6 +43,17 @@ def test_images_are_prepared_for_the_model_s_size(
     np.testing.assert_array_equal(model.calls[0]["x"], expected)
 
 
+def test_an_image_without_a_suffix(saccade_cli, engine, model_file, photo, tmp_path, refused):
+    model = classifier(engine, (1, 3, "H", "W"))
+    bare = photo.rename(tmp_path / "photo")
+    assert saccade_cli("run", model_file, "--input", bare).exit_code == 0
+    np.testing.assert_array_equal(
+        model.calls[0]["x"], vision.prepare(vision.read(bare), "none").values
+    )
+    bare.write_text("words")
+    assert "a .npy or .npz file, or an image" in refused("run", model_file, "--input", bare)
+
+
 def test_mean_and_std(saccade_cli, engine, model_file, photo):
     model = classifier(engine, (1, 3, "H", "W"))
     more = ("--mean", "0.5,0.25,0", "--std", "2")

@@ -167,6 +167,12 @@ def test_a_shape_that_contradicts_the_file_is_refused(refused, model_file, tmp_p
     assert "the file for input 'input' is 1x3x4x4, which --shape contradicts" in line
 
 
+def test_sizes_of_a_file_that_do_not_fit_have_a_way_out(refused, model_file, tmp_path):
+    np.save(tmp_path / "in.npy", np.zeros((1, 4, 4, 4), np.float32))
+    line = refused("run", model_file, "--input", tmp_path / "in.npy")
+    assert "which 1x4x4x4 does not fit: --shape gives the input another" in line
+
+
 def test_a_file_that_does_not_fit_is_refused(refused, engine, model_file, tmp_path):
     np.save(tmp_path / "rank.npy", np.zeros((3, 4, 4), np.float32))
     np.save(tmp_path / "text.npy", np.array(["a"]))

@@ -45,6 +45,31 @@ def test_torchvision_in_any_order(order):
     assert found.masks is None and found.keypoints is None and len(found) == 2
 
 
+def test_outputs_as_a_call_or_a_session_gives_them():
+    outputs = torchvision(*FOUND)
+    wanted = vision.decode(outputs, BOX)
+    listed = list(outputs.values())
+    for some in (listed, tuple(listed), {name: Tensor(one) for name, one in outputs.items()}):
+        assert vision.detector_of(some, BOX) == "torchvision"
+        np.testing.assert_array_equal(vision.decode(some, BOX).boxes, wanted.boxes)
+    one = np.array([[[10, 20, 30, 40, 0.9, 2]]], F32)
+    assert vision.decode(one, BOX, "yolov10").labels.tolist() == [2]
+    scores = np.ones((1, 7, 64, 64), F32)
+    assert vision.segmentation_of([scores], BOX).shape == (60, 120)
+    with pytest.raises(InputError, match="output 1 is a str, not an array"):
+        vision.decode([one, "a"], BOX)
+
+
+class Tensor:
+    """Another library's array."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
 def test_masks_and_keypoints():
     masks = np.zeros((2, 1, 64, 64), F32)
     masks[0, 0, 20:40, 10:30] = 0.9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from saccade import vision
 from saccade.errors import InputError
@@ -29,6 +30,17 @@ def test_a_box_has_its_class_s_colour_along_its_edges():
     assert tuple(drawn[100, 50]) == tuple(drawn[160, 100]) == colour_of(4)
     assert (drawn[70:150, 60:140] == 128).all(), "what is inside can still be seen"
     assert (drawn[165:] == 128).all() and (drawn[:, 155:] == 128).all()
+
+
+def test_pictures_are_drawn_into_however_they_are_given(tmp_path):
+    image = np.full((20, 30, 3), 128, np.uint8)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    found, classes = detections([[5, 6, 15, 16]]), np.ones((20, 30), np.int64)
+    for given in (tmp_path / "a.png", Image.fromarray(image)):
+        np.testing.assert_array_equal(vision.draw(given, found), vision.draw(image, found))
+        np.testing.assert_array_equal(
+            vision.overlay(given, classes), vision.overlay(image, classes)
+        )
 
 
 def test_names_stand_above_and_are_legible():

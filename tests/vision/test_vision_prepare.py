@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -43,6 +45,19 @@ def test_a_letterbox_holds_the_whole_image():
 
 
 @pytest.mark.parametrize("kind", vision.KINDS)
+def test_an_image_however_it_is_given_and_one_number_for_a_square(kind, tmp_path):
+    Image.fromarray(IMAGE).save(tmp_path / "image.png")
+    wanted = vision.prepare(IMAGE, kind, (32, 32))
+    data = (tmp_path / "image.png").read_bytes()
+    for given in (str(tmp_path / "image.png"), data, BytesIO(data), Image.fromarray(IMAGE)):
+        found = vision.prepare(given, kind, np.int64(32))
+        np.testing.assert_array_equal(found.values, wanted.values)
+        assert (found.scale, found.offset, found.size) == (
+            wanted.scale, wanted.offset, wanted.size
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", vision.KINDS)
 @pytest.mark.parametrize("shape", [(60, 90), (91, 33), (48, 200)])
 def test_boxes_come_back_to_where_they_were(kind, shape):
     image = np.zeros((*shape, 3), np.uint8)
@@ -73,6 +88,10 @@ def test_boxes_stay_inside_of_the_image():
         (IMAGE[..., :2], "none", {}, "not uint8 60x90x2"),
         (IMAGE[:0], "none", {}, "not uint8 0x90x3"),
         (IMAGE, "letterbox", {"size": (0, 4)}, "an input of 0x4 pixels has none"),
+        (IMAGE, "letterbox", {"size": (4, 4, 4)}, "height and width, or one number for both, not"),
+        (IMAGE, "none", {"size": "4"}, "height and width, or one number for both, not '4'"),
+        (IMAGE, "imagenet", {"size": 0}, "an input of 0x0 pixels has none"),
+        (None, "none", {}, "not from a NoneType"),
         (IMAGE, "none", {"mean": (1, 2)}, "2 numbers of mean for 3 channels"),
         (IMAGE, "none", {"std": (1, 0, 1)}, "a std of 0 divides by zero"),
     ],
@@ -97,6 +116,7 @@ def test_the_most_probable_classes():
     ("scores", "more", "says"),
     [
         (np.zeros((1, 2, 3)), {}, "are not those of classes"),
+        ([np.zeros((1, 2))], {}, r"shape \(1, 1, 2\) are not"),
         (np.zeros((1, 0)), {}, "are not those of classes"),
         (np.array([np.nan, 1]), {}, "hold NaN"),
         (np.zeros(3), {"labels": ["a"]}, "1 labels for 3 classes"),

@@ -84,6 +84,18 @@ def test_cmyk_and_animations():
     assert (found == (255, 0, 0)).all()
 
 
+def test_an_image_however_it_is_given(tmp_path):
+    image = Image.fromarray(RGB)
+    path = tmp_path / "image.png"
+    path.write_bytes(saved(image))
+    for given in (path, str(path), path.read_bytes(), BytesIO(path.read_bytes()), image):
+        np.testing.assert_array_equal(vision.read(given), RGB)
+    assert vision.read(image, channels=1).shape == (5, 7, 1)
+    np.testing.assert_array_equal(np.asarray(image), RGB, "the caller's is still open")
+    wide = Image.open(BytesIO(b"P5 2 1 65535\n\0\0\x80\0"))
+    assert vision.read(wide, channels=1).ravel().tolist() == [0, 128]
+
+
 def test_bad_files_are_told_in_one_line(tmp_path, monkeypatch):
     whole = saved(Image.fromarray(np.tile(RGB, (40, 40, 1))))
     with pytest.raises(InputError, match=r"missing\.png: there is no such file"):
@@ -92,14 +104,18 @@ def test_bad_files_are_told_in_one_line(tmp_path, monkeypatch):
         vision.read(b"nothing")
     with pytest.raises(InputError, match="the image is damaged: "):
         vision.read(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="floating-point pixels"):
-        vision.read(saved(Image.fromarray(np.ones((2, 2), np.float32)), "TIFF"))
-    with pytest.raises(InputError, match="outside of 16 bits"):
-        vision.read(saved(Image.fromarray(np.full((2, 2), -1, np.int32)), "TIFF"))
+    for dtype, kind in ((np.float32, "floating-point"), (np.int32, "32-bit")):
+        unknown = saved(Image.fromarray(np.full((2, 2), 200, dtype)), "TIFF")
+        with pytest.raises(InputError, match=f"^the image has {kind} pixels, whose range is unkn"):
+            vision.read(unknown)
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        vision.read(tmp_path)
+    with pytest.raises(InputError, match="open file or an image of Pillow's, not from a list"):
+        vision.read([1])
     with pytest.raises(InputError, match="1 or 3 channels, not 4"):
         vision.read(whole, channels=4)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(InputError, match="exceeds limit"):
+    with pytest.raises(InputError, match=r"exceeds limit.*or raise PIL\.Image\.MAX_IMAGE_PIXELS"):
         vision.read(whole)
     # Half of what is refused is read, without a warning that would end the process of a test.
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40 * 5 * 40 * 7 * 2 // 3)

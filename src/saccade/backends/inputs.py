@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from saccade.errors import InputError, OutOfMemoryError
-from saccade.signature import shape_text
+from saccade.signature import shape_text, unfit
 
 if TYPE_CHECKING:
     from saccade.ir import Array
@@ -42,10 +42,7 @@ def check_fits(info: TensorInfo, kind: str, shape: Sequence[int]) -> None:
         isinstance(want, str) or want == have for want, have in zip(info.shape, shape, strict=True)
     )
     if not fits:
-        raise InputError(
-            f"input {info.name!r} must have shape {shape_text(info.shape)}, "
-            f"given is {shape_text(shape)}"
-        )
+        raise unfit(info.name, info.shape, shape)
 
 
 def host_array(info: TensorInfo, value: object, place: str = "the CPU") -> Array:

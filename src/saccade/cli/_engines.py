@@ -127,8 +127,9 @@ class SaccadeEngine:
 
         device = device_named(spec.device)
         fixed = device.team(None) is not None  # of devices whose work the host's cores do not do
-        self._compile: Callable[..., Any] = partial(
-            saccade.compile,
+        compiled: Callable[..., Any] = saccade.compile  # which refuses names that are none
+        self._compile = partial(
+            compiled,
             device=spec.device,
             precision=spec.precision,
             threads=None if fixed else spec.threads,

@@ -21,7 +21,7 @@ from saccade.cli._images import (
     write_image,
 )
 from saccade.cli._shapes import check_names
-from saccade.cli._signature import check_fits
+from saccade.cli._signature import FILE_WAYS, IMAGE_WAYS, check_fits
 from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError, meant
 from saccade.files import whole_file
@@ -61,17 +61,13 @@ def read_files(
         images[info.name] = found
         return found.values
 
-    def add(info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
-        hint = preparation.hint if preparation is not None and info.name in images else ""
-        _add(named, info, array, path, hint)
-
     known = {info.name: info for info in inputs}
     named: Arrays = {}
     nameless: list[Path] = []
     for text in texts:
         name, path = _split(text, known)
         if name is not None:
-            add(known[name], read(path, known[name]), path)
+            _add(named, known[name], read(path, known[name]), path)
         elif path.suffix.lower() == ".npz":
             for key, array in _read_npz(path).items():
                 if key not in known:
@@ -79,14 +75,14 @@ def read_files(
                     raise InputError(
                         f"{path}: {key!r} is no input{near}; the model has {', '.join(known)}"
                     )
-                add(known[key], array, path)
+                _add(named, known[key], array, path)
         else:
             nameless.append(path)
     free = [info for info in inputs if info.name not in named]
     if len(nameless) > len(free):
         raise InputError(f"{nameless[len(free)]}: the model has {len(inputs)} input(s) only")
     for path, info in zip(nameless, free, strict=False):
-        add(info, read(path, info), path)
+        _add(named, info, read(path, info), path)
     return named, images
 
 
@@ -137,13 +133,11 @@ def _read_npz(path: Path) -> Arrays:
         raise InputError(f"{path} is not a NumPy archive: {error}") from None
 
 
-def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path, hint: str) -> None:
+def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
     if info.name in arrays:
         raise InputError(f"{path}: input {info.name!r} is given twice")
-    try:
-        check_fits(info, array.shape)
-    except InputError as error:
-        raise InputError(f"{error}{hint}") from None
+    array_file = path.suffix.lower() in (".npy", ".npz")
+    check_fits(info, array.shape, FILE_WAYS if array_file else IMAGE_WAYS)
     dtype = np.dtype(info.dtype)
     # Rounding floats to the model's width is meant; anything else that loses values is not.
     both_float = array.dtype.kind == "f" and dtype.kind == "f"

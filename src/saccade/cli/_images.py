@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from saccade.cli._types import TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
+from saccade.signature import shape_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,10 +67,16 @@ class ImageInput:
 
 
 def reads_image(path: Path) -> bool:
-    """Whether Pillow reads files of this suffix."""
+    """Whether Pillow reads files of this suffix, or this file, which has none."""
     from PIL import Image  # noqa: PLC0415 - only images need it
 
     suffix = path.suffix.lower()
+    if not suffix:
+        try:
+            Image.open(path).close()
+        except (OSError, ValueError):  # nothing that it knows
+            return False
+        return True
     # Pillow knows some videos, too, but cannot decode them.
     return suffix not in VIDEO_SUFFIXES and Image.registered_extensions().get(suffix) in Image.OPEN
 
@@ -111,7 +118,7 @@ def channels_of(name: str, info: TensorInfoLike, shape: tuple[int, ...] | None =
     axes = tuple(shape or info.shape)
     channel = _channel_axis(axes)
     if channel is None:
-        text = "x".join(map(str, info.shape))
+        text = shape_text(info.shape)
         raise InputError(f"{name}: input {info.name!r} ({text}) is not an image of 1 or 3 channels")
     channels = axes[channel]
     return channels if isinstance(channels, int) else 3

@@ -17,6 +17,7 @@ from saccade.cli._print import note
 from saccade.cli._shapes import check_names, name_the_only
 from saccade.errors import InputError, ModelError, OptionError
 from saccade.shapes import ANY
+from saccade.signature import shape_text
 
 if TYPE_CHECKING:
     import onnx
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from saccade.shapes import Axis
 
 __all__ = [
+    "FILE_WAYS",
+    "IMAGE_WAYS",
     "InputInfo",
     "check_fits",
     "fixed_shapes",
@@ -43,6 +46,9 @@ __all__ = [
 SEED = 20240229
 DEFAULT_BATCH = 1
 DEFAULT_SIZE = 224
+FILE_WAYS = "--shape gives the input another"
+IMAGE_WAYS = f"--preprocess scales images to it, {FILE_WAYS}"
+"""What could be done where a file does not fit."""
 MOST_SETS = 4
 """Of inputs in turns, so that one of them does not stay in a GPU's cache."""
 
@@ -177,8 +183,7 @@ def fixed_shapes(
             continue
         shapes[name] = given[name] if name in given else _default_shape(info)
         if name not in given and shapes[name] != tuple(info.shape):
-            text = "x".join(map(str, shapes[name]))
-            note(f"saccade: {name} has no fixed shape, assuming {text}")
+            note(f"saccade: {name} has no fixed shape, assuming {shape_text(shapes[name])}")
     return shapes
 
 
@@ -199,15 +204,22 @@ def program_shapes(
         raise InputError(f"{error} ({hint})") from None
 
 
-def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:
-    """Raise `InputError` unless `shape` is one that the input `info` can take."""
-    expected = "x".join(map(str, info.shape)) or "a scalar"
-    given = "x".join(map(str, shape))
+def check_fits(info: TensorInfoLike, shape: tuple[int, ...], ways: str = "") -> None:
+    """Raise `InputError` unless `shape` is one that the input `info` can take.
+
+    Args:
+        info: The input.
+        shape: Of what is given.
+        ways: What could be done where it has other sizes.
+    """
     fits = len(shape) == len(info.shape) and all(
         isinstance(want, str) or want == have for want, have in zip(info.shape, shape, strict=True)
     )
     if not fits:
-        raise InputError(f"input {info.name!r} has shape {expected}, which {given} does not fit")
+        given = f"{shape_text(shape)} does not fit"
+        if ways and len(shape) == len(info.shape):
+            given += f": {ways}"
+        raise InputError(f"input {info.name!r} has shape {shape_text(info.shape)}, which {given}")
 
 
 def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
@@ -220,9 +232,9 @@ def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
     image = len(shape) == 4 and isinstance(shape[1], int)
     channels_first = len(shape) == 3 and isinstance(shape[0], int)
     if not image and not channels_first:
-        text = "x".join(map(str, shape))
         raise InputError(
-            f"input {info.name!r} has shape {text}: choose sizes with --shape {info.name}=…"
+            f"input {info.name!r} has shape {shape_text(shape)}: "
+            f"choose sizes with --shape {info.name}=…"
         )
     # 0 for channels: those are fixed where this is asked.
     defaults = (DEFAULT_BATCH, 0, DEFAULT_SIZE, DEFAULT_SIZE)[-len(shape) :]

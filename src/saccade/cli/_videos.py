@@ -15,7 +15,7 @@ from saccade.cli._images import VIDEO_SUFFIXES, Preparation, as_input, channels_
 from saccade.cli._print import note, say
 from saccade.cli._progress import counting
 from saccade.cli._runs import ModelRuns, RunResult
-from saccade.cli._signature import check_fits
+from saccade.cli._signature import IMAGE_WAYS, check_fits
 from saccade.errors import InputError, PlanError
 from saccade.files import whole_file
 from saccade.vision.video import VideoFrame, VideoReader, VideoWriter
@@ -94,7 +94,7 @@ def _results(
     for frame in reader:
         pixels = frame.pixels if channels == 3 else _grey(frame.pixels)
         image = as_input(str(given.video), pixels, info, preparation, shape)
-        check_fits(info, image.values.shape)
+        check_fits(info, image.values.shape, IMAGE_WAYS)
         values = np.ascontiguousarray(image.values, dtype=info.dtype)
         yield frame, runs.run({info.name: values}, {info.name: image}, target.suffix)
 

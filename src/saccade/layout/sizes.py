@@ -13,7 +13,7 @@ from saccade.ir.derived import derived
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.limits import Limits
-from saccade.opdefs import Move
+from saccade.opdefs import Conv2d, MatMul, Move, Pointwise
 from saccade.opdefs.bounds import ALONG, too_long, too_many
 
 __all__ = ["add_shapes", "bound", "check_empty", "check_guards", "fitted", "shapes_of"]
@@ -236,12 +236,40 @@ def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
         inside = all(map(index_map.is_inside, index_map.factors))
         return inside and index_map.in_shape == node.inputs[0].shape
     varying = [v for v in node.inputs if v not in graph.constants]
+    if not _weights_fit(graph, node):
+        return False
     # Operands are broadcast from the last axis on.
     for axes in zip_longest(*(reversed(v.shape) for v in varying), fillvalue=1):
         # Different symbols, or a symbol and a number, may only have been assumed to be equal.
         if len({dim for dim in axes if dim != 1}) > 1 and not all(map(is_static, axes)):
             return False
     return True
+
+
+def _weights_fit(graph: Graph, node: Node) -> bool:
+    """Whether no constant's axis stands against a size that varies.
+
+    Known of the operators that models have most of; others are asked if they have both.
+    """
+    constant = [v for v in node.inputs if v in graph.constants and any(d != 1 for d in v.shape)]
+    sized = [v for v in (*node.inputs, *node.outputs) if v not in graph.constants]
+    # From the last axis on, as operands are broadcast.
+    varying = {
+        axis for v in sized for axis, dim in enumerate(reversed(v.shape)) if not is_static(dim)
+    }
+    if not constant or not varying:
+        return True
+    match node.op, node.inputs:
+        case Pointwise(), _:
+            beside = constant
+        case Conv2d(), (x, w, *_) if is_static(x.shape[1]) and w in constant:
+            beside = [v for v in constant if v is not w]
+        case MatMul(transpose_a=False), (a, b, *_) if is_static(a.shape[-1]) and b in constant:
+            beside = [v for v in constant if v is not b or b.rank > 2]
+        case _:
+            return False
+    against = (enumerate(reversed(v.shape)) for v in beside)
+    return not any(dim != 1 and axis in varying for axes in against for axis, dim in axes)
 
 
 def _check_guard(

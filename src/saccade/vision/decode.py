@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from saccade.errors import InputError
 from saccade.vision._families import FAMILIES, Family, FoundRows
+from saccade.vision._outputs import Outputs, named_outputs
 from saccade.vision.detections import Detections
 from saccade.vision.prepare import PreparedImage
 
@@ -21,19 +22,20 @@ _MOST_COMPARED = 4096  # boxes of an image, the best, of which those that overla
 _INSIDE = 0.5  # what a mask's values exceed where the thing is
 
 
-def detector_of(outputs: Mapping[str, NDArray[Any]], prepared: PreparedImage) -> str | None:
+def detector_of(outputs: Outputs, prepared: PreparedImage) -> str | None:
     """Which of `DETECTORS` these are the outputs of, by names, shapes and types; None for none.
 
     Args:
-        outputs: All of a model's, by name, for one image.
+        outputs: All of a model's, for one image: by name, which tells more, or as a call gives
+            them.
         prepared: What the model was given.
     """
-    size = prepared.values.shape[-2:]
-    return next((name for name, one in FAMILIES.items() if one.fits(outputs, size)), None)
+    named, size = named_outputs(outputs), prepared.values.shape[-2:]
+    return next((name for name, one in FAMILIES.items() if one.fits(named, size)), None)
 
 
 def decode(
-    outputs: Mapping[str, NDArray[Any]],
+    outputs: Outputs,
     prepared: PreparedImage,
     kind: str | None = None,
     *,
@@ -60,7 +62,8 @@ def decode(
       and 32.
 
     Args:
-        outputs: All of a model's, by name.
+        outputs: All of a model's: by name, as `Model.run` gives them, or as a call of the model or
+            a session's `run` does. The last three kinds are told by names.
         prepared: What the model was given: boxes come back in the pixels of its image.
         kind: One of `DETECTORS`; None to tell by names and shapes.
         threshold: The least score.
@@ -72,21 +75,22 @@ def decode(
         InputError: If the outputs are of no network that is known, do not fit the kind, or are no
             probabilities where they should be.
     """
+    named = named_outputs(outputs)
     if kind is None:
-        kind = detector_of(outputs, prepared)
+        kind = detector_of(named, prepared)
         if kind is None:
             raise InputError(
-                f"the outputs are of no detector that is known ({_told(outputs)}): give a kind, "
+                f"the outputs are of no detector that is known ({_told(named)}): give a kind, "
                 f"one of {', '.join(DETECTORS)}"
             )
     if kind not in FAMILIES:
         raise InputError(f"no detector {kind!r}; there is {', '.join(DETECTORS)}")
     family, size = FAMILIES[kind], prepared.values.shape[-2:]
-    if not family.takes(outputs):
-        raise InputError(f"the outputs are not those of {kind}: {_told(outputs)}")
+    if not family.takes(named):
+        raise InputError(f"the outputs are not those of {kind}: {_told(named)}")
     # What is infinite, or no number, is left out below.
     with np.errstate(all="ignore"):
-        rows = family.read(outputs, size)
+        rows = family.read(named, size)
         kept = _best(family, rows, threshold, overlap)[:most]
         return Detections(
             prepared.boxes(rows.boxes[kept].astype(np.float32)),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import InputError
+from saccade.vision._outputs import Outputs, named_outputs
 from saccade.vision.detections import Detections, name_of
+from saccade.vision.images import ImageLike, pixels_of
 from saccade.vision.prepare import PreparedImage
 
 if TYPE_CHECKING:
@@ -37,13 +39,11 @@ def colour_of(label: int) -> Colour:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def draw(
-    image: NDArray[np.uint8], detections: Detections, labels: Sequence[str] = ()
-) -> NDArray[np.uint8]:
+def draw(image: ImageLike, detections: Detections, labels: Sequence[str] = ()) -> NDArray[np.uint8]:
     """An image with detections: boxes with names and scores, masks, key points.
 
     Args:
-        image: [H, W, 3] or [H, W, 1] bytes.
+        image: [H, W, 3] or [H, W, 1] bytes, or what `read` takes.
         detections: In its pixels.
         labels: Names of the classes; numbers where there are none.
 
@@ -76,11 +76,11 @@ def draw(
     return np.array(drawn)
 
 
-def overlay(image: NDArray[np.uint8], classes: NDArray[Any]) -> NDArray[np.uint8]:
+def overlay(image: ImageLike, classes: NDArray[Any]) -> NDArray[np.uint8]:
     """An image with each pixel's class as a colour over it; class 0, the background, has none.
 
     Args:
-        image: [H, W, 3] or [H, W, 1] bytes.
+        image: [H, W, 3] or [H, W, 1] bytes, or what `read` takes.
         classes: [H, W] integers.
 
     Returns:
@@ -98,19 +98,17 @@ def overlay(image: NDArray[np.uint8], classes: NDArray[Any]) -> NDArray[np.uint8
     return pixels
 
 
-def segmentation_of(
-    outputs: Mapping[str, NDArray[Any]], prepared: PreparedImage
-) -> NDArray[np.int64] | None:
+def segmentation_of(outputs: Outputs, prepared: PreparedImage) -> NDArray[np.int64] | None:
     """The class of each pixel of an image, [H, W], if outputs are surely scores of classes.
 
     That is the first of outputs that all are [1, C, h, w] floats, of the size that the model was
     given and with five classes or more, which no image has channels. 0 where the model saw nothing.
 
     Args:
-        outputs: All of a model's, by name.
+        outputs: All of a model's.
         prepared: What the model was given.
     """
-    scores = list(outputs.values())
+    scores = list(named_outputs(outputs).values())
     size = prepared.values.shape[-2:]
     if not scores or not all(_scores_of_classes(array, size) for array in scores):
         return None
@@ -123,13 +121,10 @@ def _scores_of_classes(array: NDArray[Any], size: tuple[int, ...]) -> bool:
     return floats and array.shape[1] >= _LEAST_CLASSES and array.shape[2:] == size
 
 
-def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _rgb(image: ImageLike) -> NDArray[np.uint8]:
     """A copy with three channels."""
-    shaped = image.ndim == 3 and image.shape[2] in (1, 3) and image.dtype == np.uint8
-    if not shaped or not image.size:
-        shape = "x".join(map(str, image.shape))
-        raise InputError(f"an image is [H, W, 1 or 3] bytes, not {image.dtype} {shape}")
-    return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image.copy()
+    pixels = pixels_of(image)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels.copy()
 
 
 def _tint(pixels: NDArray[np.uint8], mask: NDArray[np.bool_], colour: Colour) -> None:

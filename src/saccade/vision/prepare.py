@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import InputError
+from saccade.vision.images import ImageLike, pixels_of
 
 __all__ = ["KINDS", "PreparedImage", "imagenet", "letterbox", "prepare", "unit"]
 
+Size: TypeAlias = "tuple[int, int] | int"
+"""Height and width, or one number for both."""
 KINDS = ("none", "imagenet", "letterbox")
 """What `prepare` knows by name."""
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -71,9 +76,9 @@ class PreparedImage:
 
 
 def prepare(
-    image: NDArray[np.uint8],
+    image: ImageLike,
     kind: str,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     *,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -81,10 +86,10 @@ def prepare(
     """An image by the name of what is done with it.
 
     Args:
-        image: [H, W, C].
+        image: [H, W, C] bytes, or what `read` takes: a path, a file, an image of Pillow's.
         kind: One of `KINDS`.
-        size: Height and width of the input; 224x224 for "imagenet" and 640x640 for "letterbox" if
-            None, and as the image is for "none".
+        size: Height and width of the input, or one number for both; 224x224 for "imagenet" and
+            640x640 for "letterbox" if None, and as the image is for "none".
         mean: Subtracted from each channel, of values from 0 to 1.
         std: What is divided by then.
 
@@ -92,24 +97,26 @@ def prepare(
         InputError: If there is no such kind, or parameters do not fit.
     """
     if kind == "imagenet":
-        return imagenet(image, size or (224, 224), mean or IMAGENET_MEAN, std or IMAGENET_STD)
+        return imagenet(
+            image, (224, 224) if size is None else size, mean or IMAGENET_MEAN, std or IMAGENET_STD
+        )
     if kind == "letterbox":
-        return letterbox(image, size or (640, 640), mean=mean, std=std)
+        return letterbox(image, (640, 640) if size is None else size, mean=mean, std=std)
     if kind == "none":
         return unit(image, size, mean=mean, std=std)
     raise InputError(f"no preprocessing {kind!r}; there is {', '.join(KINDS)}")
 
 
 def imagenet(
-    image: NDArray[np.uint8],
-    size: tuple[int, int] = (224, 224),
+    image: ImageLike,
+    size: Size = (224, 224),
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
 ) -> PreparedImage:
     """The middle of an image, as classifiers are evaluated: 224 of 256 pixels of the shorter side.
 
     Args:
-        image: [H, W, C] bytes.
+        image: As of `prepare`.
         size: Height and width of the crop.
         mean: Of each channel, of values from 0 to 1.
         std: The same.
@@ -117,20 +124,21 @@ def imagenet(
     Raises:
         InputError: If it is no image, or parameters do not fit.
     """
-    high, wide = _checked(image, size)
-    ratio = _MARGIN * max(size[0] / high, size[1] / wide)
-    rows, columns = max(round(high * ratio), size[0]), max(round(wide * ratio), size[1])
-    scaled = _resized(image, (rows, columns))
-    top, left = (rows - size[0]) // 2, (columns - size[1]) // 2
-    cropped = scaled[top : top + size[0], left : left + size[1]]
+    pixels, (height, width) = pixels_of(image), _height_and_width(size)
+    high, wide = pixels.shape[:2]
+    ratio = _MARGIN * max(height / high, width / wide)
+    rows, columns = max(round(high * ratio), height), max(round(wide * ratio), width)
+    scaled = _resized(pixels, (rows, columns))
+    top, left = (rows - height) // 2, (columns - width) // 2
+    cropped = scaled[top : top + height, left : left + width]
     return PreparedImage(
         _planes(cropped, mean, std), (columns / wide, rows / high), (-left, -top), (wide, high)
     )
 
 
 def letterbox(
-    image: NDArray[np.uint8],
-    size: tuple[int, int] = (640, 640),
+    image: ImageLike,
+    size: Size = (640, 640),
     *,
     fill: int = _GREY,
     mean: Sequence[float] | None = None,
@@ -139,7 +147,7 @@ def letterbox(
     """A whole image with its proportions, in the middle of a grey one, as detectors take it.
 
     Args:
-        image: [H, W, C] bytes.
+        image: As of `prepare`.
         size: Height and width.
         fill: The grey, 0 to 255.
         mean: Of each channel, of values from 0 to 1; 0 if None.
@@ -148,20 +156,21 @@ def letterbox(
     Raises:
         InputError: If it is no image, or parameters do not fit.
     """
-    high, wide = _checked(image, size)
-    ratio = min(size[0] / high, size[1] / wide)
+    pixels, (height, width) = pixels_of(image), _height_and_width(size)
+    high, wide, channels = pixels.shape
+    ratio = min(height / high, width / wide)
     rows, columns = max(round(high * ratio), 1), max(round(wide * ratio), 1)
-    top, left = (size[0] - rows) // 2, (size[1] - columns) // 2
-    whole = np.full((*size, image.shape[2]), fill, np.uint8)
-    whole[top : top + rows, left : left + columns] = _resized(image, (rows, columns))
+    top, left = (height - rows) // 2, (width - columns) // 2
+    whole = np.full((height, width, channels), fill, np.uint8)
+    whole[top : top + rows, left : left + columns] = _resized(pixels, (rows, columns))
     return PreparedImage(
         _planes(whole, mean, std), (columns / wide, rows / high), (left, top), (wide, high)
     )
 
 
 def unit(
-    image: NDArray[np.uint8],
-    size: tuple[int, int] | None = None,
+    image: ImageLike,
+    size: Size | None = None,
     *,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -169,7 +178,7 @@ def unit(
     """An image as it is, from 0 to 1; stretched to a size if one is given.
 
     Args:
-        image: [H, W, C] bytes.
+        image: As of `prepare`.
         size: Height and width.
         mean: Of each channel, of values from 0 to 1; 0 if None.
         std: The same; 1 if None.
@@ -177,22 +186,28 @@ def unit(
     Raises:
         InputError: If it is no image, or parameters do not fit.
     """
-    high, wide = _checked(image, size or (1, 1))
-    rows, columns = size or (high, wide)
-    scaled = image if (rows, columns) == (high, wide) else _resized(image, (rows, columns))
+    pixels = pixels_of(image)
+    high, wide = pixels.shape[:2]
+    rows, columns = (high, wide) if size is None else _height_and_width(size)
+    scaled = pixels if (rows, columns) == (high, wide) else _resized(pixels, (rows, columns))
     return PreparedImage(
         _planes(scaled, mean, std), (columns / wide, rows / high), (0.0, 0.0), (wide, high)
     )
 
 
-def _checked(image: NDArray[np.uint8], size: tuple[int, int]) -> tuple[int, int]:
-    """Height and width of an image that can be prepared."""
-    if image.ndim != 3 or image.dtype != np.uint8 or image.shape[2] not in (1, 3) or not image.size:
-        shape = "x".join(map(str, image.shape))
-        raise InputError(f"an image is [H, W, 1 or 3] bytes, not {image.dtype} {shape}")
-    if min(size) < 1:
-        raise InputError(f"an input of {size[0]}x{size[1]} pixels has none")
-    return image.shape[0], image.shape[1]
+def _height_and_width(size: Size) -> tuple[int, int]:
+    """Of an input, which has pixels."""
+    try:
+        height, width = map(
+            operator.index, (size, size) if isinstance(size, int | np.integer) else size
+        )
+    except (TypeError, ValueError):
+        raise InputError(
+            f"a size is height and width, or one number for both, not {size!r}"
+        ) from None
+    if min(height, width) < 1:
+        raise InputError(f"an input of {height}x{width} pixels has none")
+    return height, width
 
 
 def _resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:

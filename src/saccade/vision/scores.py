@@ -56,7 +56,7 @@ def top(scores: NDArray[Any], k: int = 5, labels: Sequence[str] = ()) -> list[li
     """
     rows = np.atleast_2d(np.asarray(scores, np.float64))
     if rows.ndim != 2 or not rows.shape[1]:
-        raise InputError(f"scores of shape {scores.shape} are not those of classes")
+        raise InputError(f"scores of shape {np.shape(scores)} are not those of classes")
     if np.isnan(rows).any():
         raise InputError("scores hold NaN")
     if labels and len(labels) != rows.shape[1]:

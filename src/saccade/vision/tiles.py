@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.errors import InputError, OptionError, PlanError
+from saccade.vision.images import ImageLike, pixels_of
 from saccade.vision.prepare import unit
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def tiling_of(
 
 def tiled(
     model: Model,
-    image: NDArray[Any],
+    image: NDArray[Any] | ImageLike,
     edge: int | None = None,
     *,
     mean: Sequence[float] | None = None,
@@ -150,6 +151,8 @@ def tiled(
         InputError: If the image does not fit the model.
         OptionError: If an edge is given and the model cannot run in tiles, with the reason.
     """
+    if not isinstance(image, np.ndarray):
+        image = pixels_of(image)
     if image.dtype == np.uint8 and image.ndim == 3:
         return _tiled_bytes(model, image, edge, report, mean, std)
     (info,) = model.inputs

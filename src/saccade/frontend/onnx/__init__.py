@@ -6,7 +6,7 @@ the cache and needs only `digest`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,11 @@ from saccade.errors import ModelError, PlanError
 from saccade.frontend.onnx.read import digest, seen
 
 if TYPE_CHECKING:
+    import onnx_ir
+
     from saccade.ir import Array, Graph
     from saccade.options import Options
+    from saccade.shapes import FrozenShapes
 
 __all__ = ["digest", "load", "seen"]
 
@@ -54,13 +57,6 @@ def load(
     from saccade.frontend.onnx.lower import lower  # noqa: PLC0415
     from saccade.frontend.onnx.normalise import array_reader, normalise  # noqa: PLC0415
     from saccade.frontend.onnx.read import read  # noqa: PLC0415
-    from saccade.frontend.onnx.specialise import (  # noqa: PLC0415
-        FixedByFileError,
-        Own,
-        declare,
-        opened,
-        resolve,
-    )
     from saccade.limits import Deadline, Limits  # noqa: PLC0415
 
     limits = Limits() if options is None else options.limits
@@ -73,19 +69,57 @@ def load(
     model = normalise(given.proto)
     deadline.check()
     allowed = options is not None and options.allow_reference
-    own: Own = {}
     import_ = partial(lower, model, array_reader(references), limits, deadline)
+    final = partial(import_, known, allow_reference=allowed)
     if options is not None and options.shapes:
-        axes, own = resolve(model, options.shapes)
-        free = opened(axes, own)
-        declare(model, free)
-        if free != axes:
-            # Among numbers nobody sees which of them was another one in the file.
-            try:
-                import_(None, own=own)
-            except FixedByFileError:
-                raise
-            except (ModelError, PlanError):  # numbers may do where symbols do not
-                pass
-            declare(model, axes)
-    return import_(known, allow_reference=allowed, own=own)
+        return _specialised(model, options.shapes, import_, final)
+    return final()
+
+
+def _specialised(
+    model: onnx_ir.Model,
+    shapes: FrozenShapes,
+    import_: Callable[..., Graph],
+    final: Callable[..., Graph],
+) -> Graph:
+    """The graph of a model whose inputs are declared otherwise.
+
+    Args:
+        model: As the file has it; changed.
+        shapes: The user's.
+        import_: Makes a graph of it as it is, to see whether it can be made.
+        final: Makes the one that is returned.
+    """
+    from saccade.frontend.onnx.refusal import MisfitError  # noqa: PLC0415
+    from saccade.frontend.onnx.specialise import (  # noqa: PLC0415
+        FixedByFileError,
+        declare,
+        declared,
+        opened,
+        resolve,
+        written_for,
+    )
+
+    before = declared(model)
+    axes, own = resolve(model, shapes)
+    free = opened(axes, own)
+    declare(model, free)
+    if free != axes:
+        # Among numbers nobody sees which of them was another one in the file.
+        try:
+            import_(None, own=own)
+        except FixedByFileError:
+            raise
+        except (ModelError, PlanError):  # numbers may do where symbols do not
+            pass
+        declare(model, axes)
+    try:
+        return final(own=own)
+    except MisfitError as error:
+        # Unless it contradicts itself whatever the sizes.
+        declare(model, before)
+        try:
+            import_(None)
+        except (ModelError, PlanError):
+            raise error from None
+        raise written_for(error, before) from None

@@ -269,7 +269,7 @@ class Builder:
         """
         operands = [value.type for value in inputs]
         refuse_narrow(op, operands)
-        types = result_types(op, operands)
+        types = result_types(op, operands, name)
         # Before anything is folded: the reference would allocate whatever the file claims.
         self._check(op, operands, types, name)
         # Without such sizes all axes are true to their ends.

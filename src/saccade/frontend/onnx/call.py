@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from saccade.errors import ModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.listed import Result, TensorList
-from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.refusal import MisfitError, Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, whole_dims
 from saccade.ir import Array, Dim, Op, Value
 from saccade.ir.dim import Affine
@@ -230,7 +230,7 @@ class OnnxNode:
 
     def broken(self, message: str) -> ModelError:
         """The error for a node that contradicts itself."""
-        return ModelError(f"{self.node.op_type} {self.name!r}: {message}")
+        return MisfitError(f"{self.node.op_type} {self.name!r}: {message}")
 
 
 Importer = Callable[[OnnxNode], Sequence[Result | None]]

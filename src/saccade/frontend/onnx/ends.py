@@ -66,8 +66,10 @@ class Ends:
         if dtype is None or source.shape is None:
             if self._reference is not None:
                 return self._reference.input(source)
-            reason = "inputs must be tensors of a numeric type and known rank"
-            self._survey.refuse("(input)", self._survey.type_name(source), reason, name)
+            kind, reason = "(input)", "inputs must be tensors of a numeric type"
+            if dtype is not None:
+                kind, reason = "(input rank)", "the file does not say how many axes the input has"
+            self._survey.refuse(kind, self._survey.type_name(source), reason, name)
             return None
         shape: tuple[Dim, ...] = tuple(
             self._dim(name, axis, d) for axis, d in enumerate(source.shape)

@@ -23,7 +23,7 @@ from saccade.frontend.onnx.listed import Result, TensorList
 from saccade.frontend.onnx.probes import Known, free_shapes, needs_values, sized
 from saccade.frontend.onnx.reference import ReferenceSteps, remedies
 from saccade.frontend.onnx.reference_reads import reads_held
-from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.refusal import MisfitError, Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
 from saccade.frontend.onnx.symbolic import Symbolic, is_static
@@ -272,7 +272,8 @@ class _Lowering(ControlFlow):
                 self._node(part)
             refused = self.survey.rows
         except ModelError as error:
-            raise ModelError(f"{node.op_type} {_name(node)!r}, made of others: {error}") from None
+            kind = MisfitError if isinstance(error, MisfitError) else ModelError
+            raise kind(f"{node.op_type} {_name(node)!r}, made of others: {error}") from None
         finally:
             self.survey, self.imports, self.reference = outer, imports, reference
             self.inlined = around

@@ -47,6 +47,7 @@ __all__ = ["ReferenceSteps", "remedies"]
 _ALLOW = "allow_reference=True: by ONNX's reference implementation, on CPUs, slowly"
 _FIXED = "fix the sizes of the inputs"
 _NOTHING = "none by options: export the model without it"
+_RANK = "say its shape: --shape, or shapes= of saccade.compile"
 _NAMED = 3
 _OPTIONAL, _SEQUENCES = 15, 13
 """Operator sets that have these, for models that import none."""
@@ -286,6 +287,7 @@ def remedies(
 
     # Inputs, constants and sequences that are outputs have no operators.
     found = dict.fromkeys(("(input)", "(initializer)", "(sequence)"), remedy)
+    found["(input rank)"] = _RANK
     for node in nodes:
         operator = operator_of(node)
         if operator not in found:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Refusal"]
+from saccade.errors import ModelError
+
+__all__ = ["MisfitError", "Refusal"]
+
+
+class MisfitError(ModelError):
+    """A node does not fit its operands, or itself: at these sizes, or at any."""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: it becomes one row of the table of unsupported nodes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from saccade.frontend.onnx.refusal import Refusal
+from saccade.errors import ModelError
+from saccade.frontend.onnx.refusal import MisfitError, Refusal
 from saccade.ir import BodyOp, DType, Op, TensorType, storage
 from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Pointwise
@@ -27,9 +28,21 @@ def refuse_narrow(op: Op, operands: Sequence[TensorType]) -> None:
             raise Refusal(f"works on elements of type {t.dtype.value}")
 
 
-def result_types(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
-    """Types of the results: in float16 where an operand is, unless the operator says its type."""
-    types = storage.infer(op, operands)
+def result_types(op: Op, operands: Sequence[TensorType], name: str) -> tuple[TensorType, ...]:
+    """Types of the results: in float16 where an operand is, unless the operator says its type.
+
+    Args:
+        op: The operator.
+        operands: Types of its operands.
+        name: Of the node.
+
+    Raises:
+        MisfitError: If the operands do not fit.
+    """
+    try:
+        types = storage.infer(op, operands)
+    except ModelError as error:
+        raise MisfitError(f"node {name!r}: {error}") from None
     # A `Pointwise` has its own dtype, and a Cast to float32 must not come back as float16; what
     # bodies give was settled in them.
     if isinstance(op, Pointwise | BodyOp) or op.bitwise:

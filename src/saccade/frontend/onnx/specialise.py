@@ -15,6 +15,7 @@ from saccade.errors import InputError, ModelError, meant
 from saccade.ir import Dim
 from saccade.ir.dim import evaluate, symbols_of
 from saccade.shapes import ANY, Axis, FrozenShapes
+from saccade.signature import shape_text
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -24,10 +25,12 @@ __all__ = [
     "FixedByFileError",
     "Own",
     "declare",
+    "declared",
     "opened",
     "refuse_reshape",
     "refuse_sizes",
     "resolve",
+    "written_for",
 ]
 
 Axes: TypeAlias = "Mapping[str, tuple[Axis, ...]]"
@@ -147,6 +150,29 @@ def refuse_sizes(
                 f"{node} was written for the file's own input shape ({sizes}): for another "
                 "one, export the model with these sizes open"
             )
+
+
+def written_for(problem: object, axes: Axes) -> FixedByFileError:
+    """The error of a file that holds for its own sizes alone.
+
+    Args:
+        problem: What does not fit at others.
+        axes: As the file declares them.
+    """
+    own = ", ".join(
+        f"{name} {shape_text(['?' if axis is None else axis for axis in shape])}"
+        for name, shape in axes.items()
+    )
+    return FixedByFileError(
+        f"{problem}: this was written for the file's own input shape ({own}): for another one, "
+        "export the model with these sizes open"
+    )
+
+
+def declared(model: onnx_ir.Model) -> Axes:
+    """What a model says of its inputs."""
+    each = ((value.name or "", _axes(value)) for value in model.graph.inputs)
+    return {name: axes for name, axes in each if axes is not None}
 
 
 def _axes(value: onnx_ir.Value) -> tuple[Axis, ...] | None:
