@@ -214,10 +214,11 @@ def test_pictures_keep_their_size_where_nothing_is_done_with_them(path, refused,
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "in.png")
     line = refused("run", path, "--input", tmp_path / "in.png", "--shape", "1x3x10x10")
     assert line.endswith(
-        "which 1x3x20x30 does not fit; --preprocess imagenet and letterbox make images fit"
+        "which 1x3x20x30 does not fit: --preprocess scales images to it, --shape gives the input "
+        "another"
     )
     line = refused("run", path, "--input", tmp_path / "in.png", "--shape", "x=1x3x10x10")
-    assert "which 1x3x20x30 does not fit; --preprocess" in line
+    assert "which 1x3x20x30 does not fit: --preprocess" in line
 
 
 def test_what_fits_is_not_declared_anew():
