@@ -90,7 +90,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         cache: Whether the caches on disk may be used.
         checked: Compile every load and store with a bounds check.
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
-        machine: Plan as this machine would, one that the device describes: to look at, not to run.
+        machine: Plan as a machine would that the device describes: to look at or save, not to run.
         unknown: None; what is no option is refused with the name of the nearest one.
 
     Returns:

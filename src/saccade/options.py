@@ -65,7 +65,7 @@ class Options:
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
-        machine: Plan as this machine would, one that the device describes: to look at, not to run.
+        machine: Plan as a machine would that the device describes: to look at or save, not to run.
         limits: How large and how slow things may become before they are refused.
         allow_reference: Whether nodes that nothing else takes run through ONNX's own reference
             implementation (the package `onnx`): slowly, without bounds on time or memory, and
