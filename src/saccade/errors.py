@@ -61,11 +61,11 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: object, known: Iterable[str]) -> str:
     """What to say behind a name that is none of those: the nearest of them, if one is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - for who mistypes
 
-    near = get_close_matches(name, list(known), 1)
+    near = get_close_matches(name, list(known), 1) if isinstance(name, str) else ()
     return f" (is {near[0]} meant?)" if near else ""
 
 

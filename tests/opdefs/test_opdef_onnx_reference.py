@@ -101,7 +101,8 @@ def test_only_what_is_always_the_same_is_pure():
 
 
 def given(kind, value):
-    return held.taken(TensorInfo("x", kind, ("...",), held=True), value)
+    with held.given([TensorInfo("x", kind, ("...",), held=True)], {"x": value}):
+        return held.get(0)
 
 
 def test_what_callers_give_is_looked_at():
