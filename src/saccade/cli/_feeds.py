@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from saccade.cli._files import read_files
 from saccade.cli._images import ImageInput, Preparation
-from saccade.cli._signature import fixed_shapes, random_inputs
+from saccade.cli._signature import SCALED, fixed_shapes, random_inputs
 from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
 
@@ -45,9 +45,9 @@ def read_feeds(
     for name in shapes:
         if name in feeds and feeds[name].shape != shapes[name]:
             given = "x".join(map(str, feeds[name].shape))
-            hint = preparation.hint if preparation is not None and name in images else ""
+            way = f": {SCALED}" if name in images else ""
             raise InputError(
-                f"the file for input {name!r} is {given}, which --shape contradicts{hint}"
+                f"the file for input {name!r} is {given}, which --shape contradicts{way}"
             )
     rest = {name: shape for name, shape in shapes.items() if name not in feeds}
     if open_inputs:

@@ -45,11 +45,6 @@ class Preparation:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
-    @property
-    def hint(self) -> str:
-        """What to say where an image's size does not fit."""
-        return "; --preprocess imagenet and letterbox make images fit" * (self.kind == "none")
-
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.bundlefile import is_bundle, open_bundle
-from saccade.cli._options import existing_onnx
 from saccade.cli._print import note
 from saccade.cli._shapes import check_names, name_the_only
 from saccade.errors import InputError, ModelError, OptionError
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FILE_WAYS",
     "IMAGE_WAYS",
+    "SCALED",
     "InputInfo",
     "check_fits",
     "fixed_shapes",
@@ -47,7 +47,8 @@ SEED = 20240229
 DEFAULT_BATCH = 1
 DEFAULT_SIZE = 224
 FILE_WAYS = "--shape gives the input another"
-IMAGE_WAYS = f"--preprocess scales images to it, {FILE_WAYS}"
+SCALED = "--preprocess scales images to it"
+IMAGE_WAYS = f"{SCALED}, {FILE_WAYS}"
 """What could be done where a file does not fit."""
 MOST_SETS = 4
 """Of inputs in turns, so that one of them does not stay in a GPU's cache."""
@@ -115,6 +116,9 @@ def load_file(path: Path) -> onnx.ModelProto:
     """
     import onnx  # noqa: PLC0415 - 0.1 s that `saccade --help` does not need
     from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    # With it comes typer, which the process of an engine, that draws inputs here, does without.
+    from saccade.cli._options import existing_onnx  # noqa: PLC0415
 
     existing_onnx(path)
     try:

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from saccade.cli._types import ModelLike, PlanLike, TensorInfoLike
 
-__all__ = ["bundle_facts", "bundle_summary", "file_facts", "signature", "summary", "work_facts"]
+__all__ = [
+    "bundle_facts",
+    "bundle_summary",
+    "end_facts",
+    "file_facts",
+    "signature",
+    "summary",
+    "work_facts",
+]
 
 
 def file_facts(path: Path) -> dict[str, Any]:
@@ -47,7 +55,6 @@ def bundle_facts(path: Path) -> dict[str, Any]:
 
     head = open_bundle(path).head
     names = [info.name for info in head.signature.inputs]
-    ends = {"inputs": head.signature.inputs, "outputs": head.signature.outputs}
     return {
         "model": str(path),
         "bytes": path.stat().st_size,
@@ -60,10 +67,7 @@ def bundle_facts(path: Path) -> dict[str, Any]:
             {name: list(shape) for name, shape in zip(names, shapes, strict=True)}
             for shapes in head.shapes
         ],
-        **{
-            kind: [{"name": i.name, "dtype": i.dtype, "shape": list(i.shape)} for i in infos]
-            for kind, infos in ends.items()
-        },
+        **end_facts(head.signature.inputs, head.signature.outputs),
     }
 
 
@@ -79,9 +83,7 @@ def bundle_summary(facts: Mapping[str, Any]) -> Iterator[str]:
     for program in facts["programs"]:
         shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in program.items())
         yield f"program: {shapes or 'no inputs'}"
-    for kind in ("inputs", "outputs"):
-        for info in facts[kind]:
-            yield f"{kind[:-1]} {info['name']}: {info['dtype']} {shape_text(info['shape'])}"
+    yield from signature(facts)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -162,8 +164,18 @@ def summary(
         )
 
 
-def signature(inputs: Sequence[TensorInfoLike], outputs: Sequence[TensorInfoLike]) -> Iterator[str]:
-    """A line for each input and output."""
-    for kind, infos in (("input", inputs), ("output", outputs)):
-        for info in infos:
-            yield f"{kind} {info.name}: {info.dtype} {shape_text(info.shape)}"
+def end_facts(
+    inputs: Sequence[TensorInfoLike], outputs: Sequence[TensorInfoLike]
+) -> dict[str, list[dict[str, Any]]]:
+    """Inputs and outputs as data."""
+    return {
+        kind: [{"name": i.name, "dtype": i.dtype, "shape": list(i.shape)} for i in infos]
+        for kind, infos in (("inputs", inputs), ("outputs", outputs))
+    }
+
+
+def signature(facts: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each input and output of `end_facts`."""
+    for kind in ("input", "output"):
+        for info in facts[f"{kind}s"]:
+            yield f"{kind} {info['name']}: {info['dtype']} {shape_text(info['shape'])}"

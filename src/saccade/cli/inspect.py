@@ -132,18 +132,15 @@ def _bundle(path: Path, json: Path | None) -> None:
 
 def _whole(path: Path, compiled: ModelLike, sizes: Sizes) -> dict[str, Any]:
     """Print the summary and the signature; what they say."""
-    from saccade.cli._summary import file_facts, signature, summary, work_facts
+    from saccade.cli._summary import end_facts, file_facts, signature, summary, work_facts
 
     facts = file_facts(path)
     work, unknown = work_facts(compiled, sizes)
     say_fitted(summary(facts, work, unknown))
-    say_fitted(signature(compiled.inputs, compiled.outputs))
+    ends = end_facts(compiled.inputs, compiled.outputs)
+    say_fitted(signature(ends))
     say_fitted([f"stages: {', '.join(compiled.stages)}"])
     say_fitted(f"note: {remark}" for remark in compiled.remarks)
-    ends = {
-        kind: [{"name": i.name, "dtype": i.dtype, "shape": list(i.shape)} for i in infos]
-        for kind, infos in (("inputs", compiled.inputs), ("outputs", compiled.outputs))
-    }
     more = {"stages": list(compiled.stages), "remarks": list(compiled.remarks)}
     return {**facts, "run": work, **ends, **more}
 
