@@ -55,6 +55,16 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _hang_up(connection: socket.socket) -> None:
+    """Close a connection.
+
+    A socket forgets its number before it gives it back, and another thread may run in between: a
+    child forked just then would have a copy that `forget` cannot close.
+    """
+    with forkless:
+        connection.close()
+
+
 class _ForkServer:
     """The process that children are forked from; it follows the commands of `fork_server.serve`."""
 
@@ -101,7 +111,7 @@ class _ForkServer:
 
     def close(self) -> None:
         """End the process, whatever it is importing, once its children have ended."""
-        self._commands.close()
+        _hang_up(self._commands)
         self._process.terminate()
         self._process.wait()
 
@@ -157,7 +167,7 @@ class _Child:
 
     def close(self) -> None:
         """Let the child end; it does so once it finds nobody there."""
-        self._socket.close()
+        _hang_up(self._socket)
 
 
 class Worker:
