@@ -16,7 +16,9 @@ from typing import get_args
 import pytest
 
 import saccade
+from saccade.backends.cpu.target import host_target
 from saccade.devices import DEVICES
+from saccade.errors import OptionError
 
 SOURCE = Path(__file__).parents[1] / "src"
 SCRIPT = """
@@ -38,6 +40,22 @@ saccade.compile("m.onnx", device="gpu")
 saccade.compile("m.onnx", precision=saccade.Precision.BF16, device="cuda")
 saccade.vision.read(3)
 saccade.onnxruntime.SessionOptions().intra_op_num_threads = "2"
+
+
+class Tensor:  # as PyTorch's stubs have it
+    def detach(self) -> "Tensor":
+        return self
+
+
+class Parameter(Tensor):
+    pass
+
+
+reveal_type(model(Tensor()))
+reveal_type(model(image=Parameter()))
+reveal_type(model.run({"x": Tensor()}))
+reveal_type(model(x, Tensor()))
+saccade.compile("m.onnx", isa="avx1024")
 """
 SAID = {
     7: 'Revealed type is "saccade.model.Model"',
@@ -51,6 +69,11 @@ SAID = {
     16: 'Argument "device" to "compile" has incompatible type',
     18: 'Argument 1 to "read" has incompatible type "int"',
     19: 'Incompatible types in assignment (expression has type "str", variable has type "int")',
+    31: 'Revealed type is "user.Tensor | Any"',
+    32: 'Revealed type is "user.Tensor | Any"',
+    33: 'Revealed type is "dict[str, user.Tensor | Any]"',
+    34: 'Revealed type is "Any"',
+    35: 'Argument "isa" to "compile" has incompatible type',
 }
 """By line; every other one is right."""
 
@@ -74,6 +97,8 @@ def test_names_that_checkers_know_are_those_that_there_are():
     names = import_module("saccade.compile")
     assert set(get_args(names.DeviceName)) == set(DEVICES)
     assert {*get_args(names.PrecisionName)} == {one.value for one in saccade.Precision}
+    with pytest.raises(OptionError, match=f"not one of {', '.join(get_args(names.IsaName))}$"):
+        host_target("sse")
 
 
 def test_every_option_is_a_keyword_of_compile():

@@ -43,7 +43,8 @@ Source: TypeAlias = (
 """What a model is made of."""
 DeviceName: TypeAlias = Literal["cpu", "cuda", "reference"]
 PrecisionName: TypeAlias = Literal["fp32", "bf16", "fp16", "tf32"]
-"""For checkers: what `devices.DEVICES` and `options.Precision` have."""
+IsaName: TypeAlias = Literal["native", "avx512", "avx2"]
+"""For checkers: what `devices.DEVICES`, `options.Precision` and the CPU's machines have."""
 
 
 def compile(  # noqa: A001 - the name that users expect: saccade.compile
@@ -59,7 +60,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     limits: Limits | None = None,
     cache: bool = True,
     checked: bool = False,
-    isa: str = "native",
+    isa: IsaName = "native",
     machine: str | None = None,
     **unknown: Never,
 ) -> Model:

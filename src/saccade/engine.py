@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -255,6 +256,16 @@ class Engine:
             if plan is None:
                 return
             yield plan.needs
+
+    def assembly(self, plan: Plan, pattern: str) -> dict[str, tuple[str, ...]]:
+        """Machine code of the steps whose names fit; see `Model.assembly`."""
+        fitting = [step for step in plan.steps if fnmatchcase(step.name, pattern)]
+        if not fitting:
+            raise InputError(f"no step is called {pattern!r}; the plan lists them")
+        found: dict[str, tuple[str, ...]] = {}
+        for step, text in zip(fitting, self.backend.assembly(fitting), strict=True):
+            found[step.name] = (*found.get(step.name, ()), *text)  # a Concat's parts share its name
+        return found
 
     def tune(
         self,

@@ -6,7 +6,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -23,7 +22,18 @@ if TYPE_CHECKING:
     from saccade.engine import Engine
     from saccade.plan import Plan
     from saccade.profile import Profile
-    from saccade.program import Arrays, DeviceBuffer, HostArray, HostResult, Program, Result, Store
+    from saccade.program import (
+        Arrays,
+        DeviceBuffer,
+        HostArray,
+        HostResult,
+        Program,
+        Result,
+        Store,
+        T,
+        Tensor,
+        TensorResult,
+    )
     from saccade.report import Report
     from saccade.tiling import Reach
 
@@ -80,6 +90,8 @@ class Model:
     @overload
     def __call__(self, *args: HostArray, **kwargs: HostArray) -> HostResult: ...
     @overload
+    def __call__(self, *args: Tensor[T], **kwargs: Tensor[T]) -> TensorResult[T]: ...
+    @overload
     def __call__(self, *args: object, **kwargs: object) -> Result: ...
     def __call__(self, *args: object, **kwargs: object) -> Result:
         """Run on inputs by position or by name.
@@ -98,6 +110,8 @@ class Model:
     @overload
     def run(self, inputs: Mapping[str, HostArray]) -> dict[str, HostResult]: ...
     @overload
+    def run(self, inputs: Mapping[str, Tensor[T]]) -> dict[str, TensorResult[T]]: ...
+    @overload
     def run(self, inputs: Mapping[str, object]) -> dict[str, Result]: ...
     def run(self, inputs: Mapping[str, object]) -> dict[str, Result]:
         """All outputs by name, for inputs by name.
@@ -106,9 +120,7 @@ class Model:
             InputError: As of a call, or if the inputs are not given by name.
         """
         if not isinstance(inputs, Mapping):
-            raise InputError(
-                f"run takes inputs by name in a mapping, not a {type(inputs).__name__}"
-            )
+            raise InputError(f"run takes a mapping, inputs by name, not a {type(inputs).__name__}")
         results = self._run(self._named((), inputs))
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
@@ -136,15 +148,7 @@ class Model:
             InputError: If no step fits, if shapes are none, or do not fit the model.
             OptionError, CompileError: If the device has no code, or a kernel cannot be compiled.
         """
-        plan = self.plan(*args, **shapes)
-        fitting = [step for step in plan.steps if fnmatchcase(step.name, steps)]
-        if not fitting:
-            raise InputError(f"no step is called {steps!r}; the plan lists them")
-        texts = self._started().backend.assembly(fitting)
-        found: dict[str, tuple[str, ...]] = {}
-        for step, text in zip(fitting, texts, strict=True):
-            found[step.name] = (*found.get(step.name, ()), *text)  # a Concat's parts share its name
-        return found
+        return self._started().assembly(self.plan(*args, **shapes), steps)
 
     def profile(self, *args: object, repeat: int = 20, **kwargs: object) -> Profile:
         """Time every step inside the running program, `repeat` times; medians.
@@ -157,13 +161,12 @@ class Model:
         named = self._named(args, kwargs)
         arrays = self._arrays(named)
         with forkless:
-            from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
+            from saccade.profile import Profile, whole_run  # noqa: PLC0415 - running needs none
         preload("numpy.ma")  # which medians import
-
         program = self._program(tuple(a.shape for a in arrays))
         with held.given(self.inputs, named):
             readings = program.profile(arrays, repeat)
-            whole = self._whole(program, arrays)
+            whole = whole_run(lambda: program.run(arrays), self._clock, self._queued)
         return Profile.of(program.plan, readings, program.speeds(), program.facts(), whole)
 
     def report(
@@ -353,14 +356,6 @@ class Model:
         """Shapes by name; what no memory holds has none, and needs none."""
         rest = (info.name for info in self.inputs[len(args) :] if info.held)
         return {**dict.fromkeys(rest, ()), **shapes}
-
-    def _whole(self, program: Program, arrays: Sequence[DeviceBuffer]) -> float | None:
-        """Microseconds of a run, where runs only enqueue; elsewhere profiles are of whole runs."""
-        if self._queued == 1:
-            return None
-        # The first one warms up; of the others the least counts, as what disturbs a run only adds.
-        times = [self._clock(lambda: program.run(arrays), self._queued) for _ in range(4)]
-        return 1e3 * min(times[1:])
 
     def _named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         return by_name(self.inputs, args, kwargs)

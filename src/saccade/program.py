@@ -6,7 +6,7 @@ Backends fulfil these protocols; `model` and `engine` ask through them and never
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from saccade.profile.types import Facts, Reading
     from saccade.signature import Signature, TensorInfo
 
-__all__ = ["Arrays", "DeviceBuffer", "HostArray", "HostResult", "Program", "Result", "Store"]
+__all__ = [
+    "Arrays", "DeviceBuffer", "HostArray", "HostResult", "Program", "Result", "Store", "T",
+    "Tensor", "TensorResult",
+]  # fmt: skip
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Result: TypeAlias = Any
 """An array of the library that the caller uses: NumPy's, PyTorch's. No type here could name it."""
@@ -25,6 +31,15 @@ HostArray: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 HostResult: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Any"
 """Of NumPy's arrays: one, unless the model has several outputs or gives strings or sequences. A
 checker shows what arrays have, and lets pass what it cannot know."""
+
+TensorResult: TypeAlias = "T | Any"
+"""Of PyTorch's, likewise."""
+
+
+class Tensor(Protocol[T_co]):
+    """A PyTorch tensor, known by how one leaves its graph; subclasses give plain tensors there."""
+
+    def detach(self) -> T_co: ...
 
 
 class DeviceBuffer(Protocol):

@@ -284,3 +284,17 @@ def test_a_bar_shows_how_far_it_is(monkeypatch):
         report(1, "one\x1b.png")
     assert "images" in "".join(told) and "1/3" in "".join(told)
     assert "\x1b.png" not in "".join(told)
+
+
+def test_a_pattern_for_results_takes_one_image_too(saccade_cli, model_file, tmp_path):
+    save(tmp_path / "one.jpg")
+    given = f"input={tmp_path / 'one.jpg'}"
+    result = saccade_cli("run", model_file, "-i", given, "-o", tmp_path / "out" / "*.png")
+    assert result.exit_code == 0, result.stderr
+    assert names(tmp_path / "out") == ["one.png"]
+
+
+def test_a_pattern_for_results_wants_an_image(refused, model_file, tmp_path):
+    told = refused("run", model_file, "--output", tmp_path / "out" / "*.png")
+    assert "--output DIR/*.png names results after images" in told
+    assert not (tmp_path / "out").exists()

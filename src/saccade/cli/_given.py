@@ -11,7 +11,7 @@ from saccade.cli._images import VIDEO_SUFFIXES, reads_image
 from saccade.cli._options import input_paths
 from saccade.errors import InputError
 
-__all__ = ["GivenInputs", "given_inputs", "several_images"]
+__all__ = ["GivenInputs", "given_inputs", "one_for_each", "several_images"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,22 @@ def given_inputs(texts: Sequence[str]) -> GivenInputs:
         images += map(Path, nameless)
         files = [text for text in files if text not in nameless]
     return GivenInputs(tuple(files), tuple(dict.fromkeys(images)), name)
+
+
+def one_for_each(given: GivenInputs) -> GivenInputs:
+    """A single image as one of several, for results that are named after images.
+
+    Raises:
+        InputError: It is not told which image a result would be named after.
+    """
+    if given.images is not None or given.video is not None:
+        return given
+    images = [text for text in given.files if reads_image(_split(text)[1])]
+    if len(images) != 1:
+        raise InputError("--output DIR/*.png names results after images: give one, or a file")
+    name, path = _split(images[0])
+    others = tuple(text for text in given.files if text not in images)
+    return GivenInputs(others, (path,), name)
 
 
 def several_images(given: GivenInputs, inputs: Sequence[str]) -> GivenInputs:

@@ -102,7 +102,7 @@ def inspect(
         if stage not in compiled.stages:
             raise OptionError(f"--stage {stage!r} is not one of {', '.join(compiled.stages)}")
         facts["graph"] = compiled.graph(stage)
-        print(facts["graph"])  # escaped, as the plan is
+        say_fitted(facts["graph"].splitlines())
     elif plan:
         made = compiled.plan(**fixed_shapes(compiled.inputs, sizes))
         facts["plan"] = loads(made.to_json())

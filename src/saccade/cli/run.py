@@ -124,7 +124,7 @@ def run(
     if labels is not None and top is None and input_ is None:
         raise OptionError("--labels names the classes of --top, which is not given")
     edge = _edge(tile)
-    from saccade.cli._given import given_inputs
+    from saccade.cli._given import given_inputs, one_for_each
     from saccade.cli._images import Preparation
     from saccade.cli._shown import TopQuery
     from saccade.cli._targets import check_target, file_of
@@ -133,6 +133,8 @@ def run(
     preparation = Preparation(preprocess.value, _numbers("mean", mean), _numbers("std", std))
     query = TopQuery(top, [] if labels is None else read_labels(labels), threshold)
     given = given_inputs(input_ or ())
+    if output is not None and output.name.startswith("*."):
+        given = one_for_each(given)
     check_target(output, given)
     check_outputs(
         path, [*given.paths, labels, import_algorithms], output=file_of(output, given), json=json

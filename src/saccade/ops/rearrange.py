@@ -43,7 +43,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     Raises:
         OperandError: If x has less than three axes, or channels that r² does not divide.
     """
-    return depth_to_space(x, upscale_factor, "CRD")
+    return _of_parts("pixel_shuffle", _SPREAD, x, upscale_factor, "CRD")
 
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
@@ -52,7 +52,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     Raises:
         OperandError: If x has less than three axes, or rows or columns that r does not divide.
     """
-    return space_to_depth(x, downscale_factor, "CRD")
+    return _of_parts("pixel_unshuffle", _GATHER, x, downscale_factor, "CRD")
 
 
 def depth_to_space(x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
@@ -96,19 +96,26 @@ def _of_parts(
 
 
 def _spread_shape(x: Tensor, block: int, mode: str) -> tuple[int, ...]:
-    _check("depth_to_space", x, block, mode)
+    name = _called("depth_to_space", "pixel_shuffle", mode)
+    _check(name, x, block, mode)
     *batch, c, h, w = x.shape
     if c % block**2:
-        raise OperandError(f"depth_to_space: {c} channels are no multiple of {block}²")
+        raise OperandError(f"{name}: {c} channels are no multiple of {block}²")
     return (*batch, c // block**2, h * block, w * block)
 
 
 def _gather_shape(x: Tensor, block: int, mode: str) -> tuple[int, ...]:
-    _check("space_to_depth", x, block, mode)
+    name = _called("space_to_depth", "pixel_unshuffle", mode)
+    _check(name, x, block, mode)
     *batch, c, h, w = x.shape
     if h % block or w % block:
-        raise OperandError(f"space_to_depth: {h}x{w} pixels are no whole blocks of {block}x{block}")
+        raise OperandError(f"{name}: {h}x{w} pixels are no whole blocks of {block}x{block}")
     return (*batch, c * block**2, h // block, w // block)
+
+
+def _called(name: str, shuffle: str, mode: str) -> str:
+    """What the user may have called, for errors: the operator does not know by which name."""
+    return f"{shuffle} ({name}, CRD)" if mode == "CRD" else name
 
 
 def _check(name: str, x: Tensor, block: int, mode: str) -> None:
