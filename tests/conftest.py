@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before NumPy is there: two processes whose products each wait for two spinning threads on two
 # cores take several times as long, and what NumPy says would depend on the number of cores.
@@ -16,8 +17,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from saccade.backends.cpu import target
 from saccade.errors import OptionError
+from saccade.forking import Inherited
 
 MODELS = Path(os.environ.get("SACCADE_MODELS") or Path(__file__).parents[2] / "shared" / "models")
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # how long an example takes says how busy the machine is
 _NEWER = re.compile("avx512|avx10|evex")
 
 
@@ -41,6 +45,14 @@ def pytest_configure(config):
         target.host_flags = lambda: flags
 
 
+def _inherited(now=Inherited.now):
+    found = now()
+    found.environment.pop("PYTEST_CURRENT_TEST", None)
+    return found
+
+
+Inherited.now = _inherited
+"""Fork servers serve the tests after theirs, in whose environment nothing else changed."""
 _BEGUN = {}
 """Where the random numbers of each module begin, by its name."""
 

@@ -7,7 +7,8 @@ One plain interpreter, the fork server, imports what the functions need and does
 call is made in a fork of it, so that modules are imported once however many calls run at a time.
 The fork server has a single thread, which is what makes the forks safe. Calls go in and results
 come out over sockets. Both ends are the same program under the same user, connected privately, so
-pickles are safe here. A child lives as long as its calls, the fork server until `close`.
+pickles are safe here. A child lives as long as its calls, the fork server until `close` and some
+seconds more: whoever needs one then, for another model or size, need not wait for its imports.
 
 (The fork server of `multiprocessing` would import the user's main module in its children, and with
 it whatever that does unguarded.)
@@ -18,116 +19,30 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
-import subprocess
-import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import TypeVar
 
 from saccade.errors import CompileError
 from saccade.fork_server import FRAME, PID, receive
+from saccade.forking import SPARE, ForkServer, Inherited, hang_up
 from saccade.locks import Lock, forkless
 from saccade.options import default_threads
 
-__all__ = ["Processes", "Worker", "interrupts_held"]
+__all__ = ["Processes", "Worker"]
 
 A = TypeVar("A")
 R = TypeVar("R")
-
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-"""NumPy's BLAS would start threads, which no fork survives."""
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Start a process that is to ignore Ctrl-C, and has yet to say so.
-
-    It goes to every process of a terminal, and what the block starts is not reached by it.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _hang_up(connection: socket.socket) -> None:
-    """Close a connection.
-
-    A socket forgets its number before it gives it back, and another thread may run in between: a
-    child forked just then would have a copy that `forget` cannot close.
-    """
-    with forkless:
-        connection.close()
-
-
-class _ForkServer:
-    """The process that children are forked from; it follows the commands of `fork_server.serve`."""
-
-    def __init__(self) -> None:
-        # Functions must be found there as they are here, where `sys.path` may have been changed.
-        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
-        self._commands, theirs = socket.socketpair()
-        # `-P`, or the working directory would come before PYTHONPATH.
-        with interrupts_held(), theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from saccade.fork_server import serve; serve()"],
-                stdin=theirs.fileno(),
-                env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
-            )
-        self._imported: set[str] = set()
-        self._lock = Lock()  # a command and its reply
-
-    def bring(self, module: str) -> None:
-        """Import a module, `module:function` also runs something; children forked later have it."""
-        # That the server died is found out by whoever waits for a result.
-        with self._lock, suppress(BrokenPipeError):
-            if module not in self._imported:
-                self._imported.add(module)
-                name = module.encode()
-                self._commands.sendall(b"i" + FRAME.pack(len(name)) + name)
-
-    def child(self) -> socket.socket:
-        """Fork; gives the connection, which may be written to before the child is there."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs, suppress(BrokenPipeError):
-            socket.send_fds(self._commands, [b"f"], [theirs.fileno()])
-        return ours  # which has come to its end if the fork server died
-
-    def status(self, pid: int) -> int:
-        """The exit status of a child that died, or of the fork server where that was what died."""
-        try:
-            with self._lock:
-                self._commands.sendall(b"w" + PID.pack(pid))
-                (status,) = PID.unpack(receive(self._commands, PID.size))
-        except (EOFError, OSError):
-            # No reply: it is the server that ended.
-            status = self._process.wait()
-        return int(status)
-
-    def close(self) -> None:
-        """End the process, whatever it is importing, once its children have ended."""
-        _hang_up(self._commands)
-        self._process.terminate()
-        self._process.wait()
-
-    def forget(self) -> None:
-        """After a fork: the process belongs to the parent."""
-        self._commands.close()
-        # Only a parent can wait for it: `Popen` is told that it has ended.
-        self._process.returncode = 0
 
 
 class _Child:
     """One fork of the fork server."""
 
-    def __init__(self, server: _ForkServer) -> None:
+    def __init__(self, server: ForkServer) -> None:
         self._server = server
-        self._socket = server.child()
+        self._socket, self._answered = server.child()
         self._pid = 0  # told before the first result
 
     def begin(self, function: Callable[[A], R], argument: A) -> None:
@@ -145,6 +60,7 @@ class _Child:
             # Read as late as this, so that `begin` waits for no fork.
             if not self._pid:
                 (self._pid,) = PID.unpack(receive(self._socket, PID.size))
+                self._answered()
             (length,) = FRAME.unpack(receive(self._socket, FRAME.size))
             error, result = pickle.loads(receive(self._socket, length))
         except TimeoutError:  # an `OSError` as well
@@ -167,7 +83,7 @@ class _Child:
 
     def close(self) -> None:
         """Let the child end; it does so once it finds nobody there."""
-        _hang_up(self._socket)
+        hang_up(self._socket)
 
 
 class Worker:
@@ -200,18 +116,13 @@ class Processes:
     """Children as they are needed, at most as many at a time in a `map` as there are cores."""
 
     def __init__(self) -> None:
-        self._server: list[_ForkServer] = []  # one, once something was asked for
+        self._server: list[ForkServer] = []  # one, once something was asked for
         self._busy: set[_Child] = set()
         self._lock = Lock()  # held as long as a `map` lasts
         self._hands = Lock()  # held while the fork server is told something
         # The lists, not `self`: a finalizer keeps its arguments alive.
         weakref.finalize(self, _abandon, self._server, self._busy)
         _all.add(self)
-
-    @property
-    def started(self) -> bool:
-        """Whether the fork server runs, so that a call costs no start of an interpreter."""
-        return bool(self._server)
 
     def preload(self, *modules: str) -> None:
         """Import modules for calls that begin from now on; `module:function` also runs that."""
@@ -270,10 +181,12 @@ class Processes:
         return Worker(self._fork_with(module), self._end)
 
     def close(self) -> None:
-        """End the fork server; whoever needs children later starts another one."""
+        """Do without the fork server; it ends unless others need one within some seconds."""
         # Not while a `map` lasts, whose children belong to this server.
         with self._lock, self._hands:
-            _close(self._server)
+            for server in self._server:
+                SPARE.put(server)
+            self._server.clear()
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""
@@ -285,10 +198,11 @@ class Processes:
         self._busy.clear()
         self._server.clear()
 
-    def _started(self) -> _ForkServer:
+    def _started(self) -> ForkServer:
         if not self._server:
+            wanted = Inherited.now()
             with forkless:  # a copy of a socket that `forget` cannot find would never be closed
-                self._server.append(_ForkServer())
+                self._server.append(SPARE.take(wanted) or ForkServer(wanted))
         return self._server[0]
 
     def _fork(self, function: Callable[[A], R]) -> _Child:
@@ -311,18 +225,14 @@ class Processes:
             self._busy.discard(child)
 
 
-def _close(servers: list[_ForkServer]) -> None:
-    for server in servers:
-        server.close()
-    servers.clear()
-
-
-def _abandon(servers: list[_ForkServer], children: set[_Child]) -> None:
+def _abandon(servers: list[ForkServer], children: set[_Child]) -> None:
     """What is left when nobody can ask for results any more, not even for those that were begun."""
     for child in children:
         child.close()
     children.clear()
-    _close(servers)
+    for server in servers:
+        server.close()
+    servers.clear()
 
 
 _all = weakref.WeakSet[Processes]()
@@ -331,6 +241,7 @@ _all = weakref.WeakSet[Processes]()
 def _forget() -> None:
     for processes in _all:
         processes.forget()
+    SPARE.forget()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -37,7 +37,7 @@ def test_mutants_in_a_process_of_bounded_memory(seed: int) -> None:
     assert done.stdout == ""
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(MODELS), st.integers(0, 2**32), st.integers(0, 4))
 def test_any_mutant_is_imported_or_refused(model: onnx.ModelProto, seed: int, kind: int) -> None:
     assert problem(mutate(model, kind, random.Random(seed))) is None

@@ -30,7 +30,6 @@ from saccade.testing.interpret import interpret, sizes_of
 
 LENGTH = int(os.environ.get("SACCADE_ATTACK") or 1)
 DRAWN = settings(
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=LENGTH == 1,  # the same ones for every change
     phases=[Phase.generate, Phase.shrink] if LENGTH > 1 else [Phase.generate],
@@ -118,6 +117,15 @@ def test_a_slice_of_an_axis_that_is_too_short_is_refused(backend: CpuBackend, na
     with pytest.raises(PlanError, match="does not fit: Move: the map reads"):
         computed(backend, model, {"x": np.arange(3, dtype=np.float32)})
     computed(backend, model, {"x": np.arange(20, dtype=np.float32)})
+
+
+def test_a_slice_to_the_first_element_is_empty_wherever_it_begins(backend: CpuBackend) -> None:
+    """Its size was `8 - N`, which no plan took."""
+    weights = {"a": np.array([-8]), "b": np.array([0])}
+    model = text_model("y = Slice(x, a, b, b)", "float[N] x", weights=weights)
+    for size in (5, 8, 20):
+        found = computed(backend, model, {"x": np.arange(size, dtype=np.float32)})
+        assert found["y"].shape == (0,)
 
 
 def test_nothing_of_an_axis_of_one_is_moved(backend: CpuBackend) -> None:

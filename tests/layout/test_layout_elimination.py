@@ -41,7 +41,7 @@ def series_parallel(draw):
     return sizes, tables
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(series_parallel())
 def test_series_parallel_graphs_are_solved_exactly(case):
     sizes, tables = case

@@ -97,7 +97,6 @@ def test_pairs_give_the_same_bits_in_one_step_and_in_two(zoo, image):
 @pytest.mark.parametrize("name", SIZES)
 @settings(
     max_examples=2,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32 - 1))

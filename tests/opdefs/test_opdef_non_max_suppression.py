@@ -64,14 +64,14 @@ def cases(draw, numbers):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(cases(GRID))
 def test_agrees_with_the_evaluator(case):
     with np.errstate(all="ignore"):
         assert selected(*case).tolist() == evaluated(*case).reshape(-1, 3).tolist()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(cases(ODD))
 def test_agrees_with_the_evaluator_on_what_is_no_box(case):
     with np.errstate(all="ignore"):

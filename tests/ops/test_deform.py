@@ -95,7 +95,7 @@ def test_values_and_gradients(dtype, layout):
     assert found[0].is_contiguous(memory_format=layout)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     batch=st.sampled_from([1, 2, 33]),
     groups=st.integers(1, 2),

@@ -57,7 +57,7 @@ def test_every_dtype(count, dtype):
         assert torch.equal(kept, plain(boxes, scores, threshold, idxs))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     rows=st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=24),
     scores=st.lists(NUMBERS, min_size=24, max_size=24),

@@ -104,7 +104,7 @@ def test_every_dtype_and_layout(operator, one, ratio, dtype, layout):
     torch.testing.assert_close(dx.double(), wanted_grad, **near)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_boxes_and_shapes(data):
     n, c, h, w = (data.draw(st.integers(1, top)) for top in (2, 2, 8, 8))

@@ -45,7 +45,7 @@ def test_every_dtype_and_layout(dtype, mode, layout):
         assert y.is_contiguous(memory_format=layout)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     batch=st.lists(st.integers(0, 3), max_size=3),
     sizes=st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(1, 9)),

@@ -161,7 +161,7 @@ numbers = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     corners=st.lists(st.tuples(*[numbers] * 4), min_size=1, max_size=6),
     ratio=st.integers(-1, 3),
@@ -186,7 +186,7 @@ def test_hostile_boxes(corners, ratio, aligned):
         assert close.float().mean() > 0.5
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(image=st.sampled_from([-1.0, 2.0, 1e30, -1e30, math.inf, -math.inf, math.nan]))
 def test_images_that_are_not_there(image):
     boxes = some_boxes(5, 2)

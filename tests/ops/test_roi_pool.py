@@ -80,7 +80,7 @@ def test_every_dtype_and_layout(channels, dtype, layout):
     assert torch.equal(dx.double(), wanted_grad)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_boxes_and_shapes(data):
     n, c, h, w = (data.draw(st.integers(1, top)) for top in (3, 5, 12, 12))

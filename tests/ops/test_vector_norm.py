@@ -62,7 +62,7 @@ def test_dtypes(dtype, p):
     assert vector_norm(x, p, 1, dtype=torch.float64).dtype == torch.float64
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_shape_strides_and_axes(data):
     shape = data.draw(st.lists(st.integers(1, 9), max_size=4))

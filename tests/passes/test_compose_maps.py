@@ -87,7 +87,7 @@ def chains(draw):
     return chain
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(chains())
 def test_a_composed_chain_does_what_its_links_do(chain):
     x = np.arange(np.prod(chain[0].in_shape)).reshape(chain[0].in_shape)
@@ -105,7 +105,7 @@ def test_a_composed_chain_does_what_its_links_do(chain):
         assert total.out_shape == expected.shape
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(chains())
 def test_identity_and_view_are_told_by_the_elements(chain):
     for link in chain:

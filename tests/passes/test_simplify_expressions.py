@@ -95,7 +95,7 @@ def _finite(expr: Expr, operands):
     return np.logical_and.reduce([here, *inner])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(EXPRESSIONS)
 def test_the_short_form_has_the_same_value(expr: Expr):
     x = np.linspace(-7, 7, 57)
@@ -105,7 +105,7 @@ def test_the_short_form_has_the_same_value(expr: Expr):
     assert (np.abs(long - short) <= 1e-9 * np.maximum(np.abs(long), 1)).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(EXPRESSIONS)
 def test_the_short_form_is_final(expr: Expr):
     assert simplify(simplify(expr)) == simplify(expr)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, image
 
+from saccade import forking
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Objects, _imported_version, llvm_version
 from saccade.backends.cpu.target import described_target, host_target
@@ -201,6 +202,10 @@ def interrupt_oneself(argument):
     return argument
 
 
+def setting(name):
+    return os.environ.get(name)
+
+
 def parent(_argument):
     return os.getppid()
 
@@ -219,6 +224,7 @@ def gone(pid):
 @pytest.fixture
 def processes(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(forking, "_SPARE_SECONDS", 0.2)
     found = Processes()
     yield found
     found.close()
@@ -254,6 +260,58 @@ def test_calls_are_made_in_forks_of_one_process(processes):
     processes.close()
     assert gone(parents[0])
     assert processes.map(module_function("parent"), [0]) != parents[:1]
+
+
+def test_whoever_needs_a_fork_server_soon_gets_that_of_before(processes, monkeypatch):
+    monkeypatch.setattr(forking, "_SPARE_SECONDS", 60)
+    (before,) = processes.map(module_function("parent"), [0])
+    processes.close()
+    other, third = Processes(), Processes()
+    assert other.map(module_function("parent"), [0]) == [before]
+    # It is nobody else's meanwhile.
+    assert third.map(module_function("parent"), [0]) != [before]
+    third.close()
+    other.close()
+    assert processes.map(module_function("parent"), [0]) == [before]
+    processes.close()
+    # What children inherit is what it is now.
+    monkeypatch.setenv("A_SETTING", "1")
+    assert processes.map(module_function("parent"), [0]) != [before]
+    assert processes.map(module_function("setting"), ["A_SETTING"]) == ["1"]
+    processes.close()
+    assert gone(before)
+    forking.SPARE.end()
+
+
+def test_one_that_died_or_still_imports_is_nobody_s(processes, monkeypatch):
+    monkeypatch.setattr(forking, "_SPARE_SECONDS", 60)
+    (before,) = processes.map(module_function("parent"), [0])
+    processes.close()
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    (then,) = processes.map(module_function("parent"), [0])
+    assert then != before
+    processes.preload("test_runtime_objects:take_a_minute")
+    processes.close()
+    assert gone(then)
+    assert processes.map(module_function("parent"), [0]) != [then]
+    processes.close()
+    forking.SPARE.end()
+
+
+def test_a_forked_child_has_a_fork_server_of_its_own(processes, monkeypatch):
+    monkeypatch.setattr(forking, "_SPARE_SECONDS", 60)
+    (before,) = processes.map(module_function("parent"), [0])
+    processes.close()
+    child = os.fork()
+    if not child:
+        (own,) = processes.map(module_function("parent"), [0])
+        processes.close()
+        forking.SPARE.end()
+        os._exit(int(own == before))
+    assert os.waitpid(child, 0)[1] == 0
+    assert processes.map(module_function("parent"), [0]) == [before]
+    forking.SPARE.end()
 
 
 def test_calls_that_were_begun_run_side_by_side_with_others(processes):

@@ -3,7 +3,7 @@
 import operator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.backends.trace import SymbolicNumber, SymbolicTrace, larger, smaller
@@ -42,7 +42,6 @@ def values(found, trace, count):
     return list(given)
 
 
-@settings(deadline=None)
 @given(COUNTS, COUNTS, st.integers(1, 200), st.integers(1, 50))
 def test_another_count_has_the_same_numbers_or_another_formula(first, second, most, share):
     trace = SymbolicTrace(first)

@@ -47,7 +47,7 @@ STEPS = {
 }  # fmt: skip
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(1, 3), st.integers(0, 3)),
              min_size=1, max_size=4),

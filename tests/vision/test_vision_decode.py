@@ -314,7 +314,7 @@ NAMES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.dictionaries(NAMES, ARRAYS, max_size=5),
     st.sampled_from([None, *vision.DETECTORS]),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.cli._bench_messages import Failure, Open, Opened, Round, RoundDone
 from saccade.errors import OptionError, SaccadeError
-from saccade.processes import interrupts_held
+from saccade.forking import interrupts_held
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -151,7 +151,7 @@ def run(arrays, op, kernel=NMS_CLASSES, checked=False):
 NUMBERS = st.floats(width=32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_contents(data):
     images, groups, count = (data.draw(st.integers(1, top)) for top in (2, 3, 24))
