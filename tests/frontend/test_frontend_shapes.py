@@ -227,6 +227,19 @@ TAKEN = {
         "q = Div(h, four) v = Mul(w, four) t = Concat<axis=0>(n, q, v) y = Reshape(x, t)",
         [(4, 8, 3), (1, 12, 5)], (4, 9, 3),
     ),
+    "two axes to one": (
+        "q = Div(h, four) u = Mul(q, w) v = Mul(u, four) t = Concat<axis=0>(n, v) y = Reshape(x, t)",
+        [(2, 4, 5), (1, 8, 3)], (2, 6, 5),
+    ),
+    "one axis to another": (
+        "q = Div(h, four) v = Mul(q, four) t = Concat<axis=0>(n, v, w) r = Reshape(x, t) y = Relu(r)",
+        [(2, 4, 5), (1, 8, 3)], (2, 6, 5),
+    ),
+    "two axes to one, and back": (
+        "q = Div(h, four) u = Mul(q, w) v = Mul(u, four) t = Concat<axis=0>(n, v) m = Reshape(x, t)"
+        "y = Reshape(m, s)",
+        [(2, 4, 5), (1, 8, 3)], (2, 6, 5),
+    ),
     "parts of known sizes": (
         "a, b = Split<axis=2>(x, pair) y = Add(a, b)", [(2, 3, 8), (1, 5, 8)], (2, 3, 9)
     ),

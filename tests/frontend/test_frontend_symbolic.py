@@ -16,13 +16,14 @@ from saccade.frontend import onnx as frontend
 from saccade.testing.interpret import interpret
 
 FLOATS = {
-    "half": np.float32(0.5), "minus": np.float32(-0.5), "third": np.float32(1 / 3), "tenth": np.float32(0.1),
+    "half": np.float32(0.5), "minus": np.float32(-0.5), "two": np.float32(2), "third": np.float32(1 / 3), "tenth": np.float32(0.1),
     "most": np.float32(0.7), "three": np.float32(3), "none": np.float32(0), "inf": np.float32(np.inf),
     "broken": np.asarray([2.5], np.float32), "pair": np.asarray([-1, 2.6], np.float32),
     "same": np.asarray([-1, 2.5], np.float32), "some": np.asarray([1, 0.5], np.float32),
 }  # fmt: skip
 INTEGERS = {
     "i0": [0], "i1": [1], "odd": [2**24 + 1], "back": [0, 0, 2**24 - 2], "huge": [3 * 2**30], "sign": [-1],
+    "twice": [2], "six": [6], "seven": [7],
 }  # fmt: skip
 WEIGHTS = FLOATS | {name: np.asarray(v, np.int64) for name, v in INTEGERS.items()}
 
@@ -49,6 +50,9 @@ CHAINS = {
     "truth": "g = Add(f, three) h = Concat<axis=0>(g, broken) i = Cast<to=9>(h) k = Cast<to=7>(i)",
     "beyond the mantissa": "c = Concat<axis=0>(s, odd) g = Cast<to=1>(c) h = Cast<to=7>(g) k = Sub(h, back)",
     "reshaped to its own length": "k = Reshape(s, i0)",
+    "squared": "g = Mul(f, half) h = Floor(g) i = Pow(h, two) k = Cast<to=7>(i)",
+    "a whole power": "k = Pow(s, twice)",
+    "never equal": "g = Mul(s, seven) h = Sub(g, six) q = Equal(h, i0) k = Where(q, g, s)",
     "a product over no axes": "k = ReduceProd<noop_with_empty_axes=1>(s)",
     "beyond int32": "c = Concat<axis=0>(s, huge) g = Cast<to=6>(c) h = Cast<to=7>(g) i = Slice(h, i2, i3) "
     "j = Div(i, i28) k = Neg(j)",
@@ -73,6 +77,11 @@ def test_numbers_beside_symbolic_sizes_are_those_of_onnx(name: str, static: int)
         (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
         (actual,) = interpret(graph, {"x": x}).values()
         assert actual.shape == expected.shape
+
+
+@pytest.mark.parametrize("name", ["squared", "a whole power", "never equal"])
+def test_dims_tell_what_need_not_be_computed(name: str) -> None:
+    assert not frontend.load(_model(CHAINS[name])).computed
 
 
 COMPUTED = {

@@ -78,6 +78,7 @@ def test_order_does_not_matter(trees, turn):
 
 
 N, H, W = map(d.symbol, "NHW")
+HALF = d.sub(d.floordiv(H, 4), d.floordiv(H, 8))  # as what is left of a half
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,9 @@ N, H, W = map(d.symbol, "NHW")
         (d.sub(H, d.mod(H, 7)), d.mul(7, d.floordiv(H, 7))),
         (d.minimum(H, d.mul(7, d.ceildiv(H, 7))), H),
         (d.maximum(d.mod(H, 7), 0), d.mod(H, 7)),
+        (d.mod(3, d.mul(7, d.ceildiv(H, 7))), 3),
+        (d.mod(-3, d.mul(7, d.ceildiv(H, 7))), d.sub(d.mul(7, d.ceildiv(H, 7)), 3)),
+        (d.minimum(HALF, d.mul(7, d.ceildiv(HALF, 7))), HALF),
         (d.total([]), 0),
         (d.product([]), 1),
     ],
@@ -120,6 +124,9 @@ def test_not_simplified_where_it_would_be_wrong():
     assert d.mod(d.mod(H, 7), 28) != d.mod(H, 28)
     assert d.floordiv(d.mul(2, d.floordiv(H, 4)), 7) != d.floordiv(d.mul(2, H), 28)
     assert d.mod(H, -7) != d.mod(H, 7)
+    assert d.mod(7, d.mul(7, d.ceildiv(H, 7))) != 7
+    assert d.mod(3, H) != 3
+    assert d.mod(3, d.sub(d.mul(7, H), 7)) != 3  # which may be -7
     assert d.floordiv(d.floordiv(H, -4), 7) != d.floordiv(H, -28)
 
 
@@ -136,6 +143,8 @@ def test_known_signs():
     assert d.is_non_negative(missing) and d.is_non_negative(d.sub(6, missing))
     assert not d.is_non_negative(d.sub(5, missing)) and not d.is_non_negative(d.sub(missing, 1))
     assert not d.is_non_negative(d.sub(H, N))
+    filled = d.sub(d.mul(7, d.ceildiv(HALF, 7)), HALF)
+    assert d.is_non_negative(filled) and not d.is_non_negative(d.sub(filled, 1))
 
 
 def test_readable():

@@ -66,6 +66,14 @@ def test_symbolic_results_stay():
     assert_refused(graph, FOLD, "not known yet")
 
 
+def test_none_of_so_many_that_nobody_knows_stay():
+    b = Build()
+    n = symbol("N")
+    none = Move(IndexMap(((0,),), (Factor(0, 0), Factor(n, None)), (1, 1)))
+    graph = b.graph(b.op(none, b.const(np.zeros(0, np.float32))))
+    assert_refused(graph, FOLD, "depends on sizes")
+
+
 def test_twins_are_computed_once_and_so_are_their_readers():
     b = Build()
     x = b.input(2, 3)

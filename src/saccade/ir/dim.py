@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import gcd
 from typing import TypeGuard
 
@@ -26,6 +27,7 @@ __all__ = [
     "add",
     "ceildiv",
     "evaluate",
+    "factors",
     "floordiv",
     "is_non_negative",
     "is_static",
@@ -83,14 +85,14 @@ def _is_positive(dim: Dim) -> TypeGuard[int]:
     return isinstance(dim, int) and dim > 0
 
 
-def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
+def factors(dim: Dim) -> tuple[int, Counter[Affine]]:
     """The dim as an integer times factors that do not split further."""
     if isinstance(dim, int):
         return dim, Counter()
     if dim.constant == 0 and len(dim.terms) == 1:
         atom, coefficient = dim.terms[0]
         if isinstance(atom, Term) and atom.op == "mul":
-            (c0, f0), (c1, f1) = _factors(atom.left), _factors(atom.right)
+            (c0, f0), (c1, f1) = factors(atom.left), factors(atom.right)
             return coefficient * c0 * c1, f0 + f1
         return coefficient, Counter([Affine(0, ((atom, 1),))])
     content = gcd(dim.constant, *(c for _, c in dim.terms))
@@ -100,10 +102,10 @@ def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
     return content, Counter([Affine(dim.constant // content, rest)])
 
 
-def _from_factors(coefficient: int, factors: Counter[Affine]) -> Dim:
+def _from_factors(coefficient: int, counted: Counter[Affine]) -> Dim:
     result: Dim = 1
     # One nesting for each product, in whatever order it was multiplied up.
-    for factor in sorted(factors.elements(), key=str):
+    for factor in sorted(counted.elements(), key=str):
         result = factor if result == 1 else _atom("mul", result, factor)
     return mul(result, coefficient)
 
@@ -117,7 +119,7 @@ def mul(left: Dim, right: Dim) -> Dim:
     if isinstance(right, int):
         constant, terms = _row(left)
         return _make(constant * right, {a: c * right for a, c in terms})
-    (c0, f0), (c1, f1) = _factors(left), _factors(right)
+    (c0, f0), (c1, f1) = factors(left), factors(right)
     return _from_factors(c0 * c1, f0 + f1)
 
 
@@ -153,7 +155,7 @@ def _exact_quotient(left: Dim, right: Dim) -> Dim | None:
 
 def _factor_quotient(left: Dim, right: Dim) -> Dim | None:
     """`left / right` where the factors of `right` are among those of `left`."""
-    (c0, f0), (c1, f1) = _factors(left), _factors(right)
+    (c0, f0), (c1, f1) = factors(left), factors(right)
     if c0 % c1 or not f1 <= f0:
         return None
     return _from_factors(c0 // c1, f0 - f1)
@@ -218,25 +220,40 @@ def is_non_negative(dim: Dim) -> bool:
         return True
     # Integers above -1. That `A // q` is no less than `(A - q + 1) / q` tells which sums are:
     # 7 * ((H + 24) // 28) - H // 4, what is missing from a multiple of 7.
-    parts = dict[Symbol | Term, Fraction]()
-    least = _least(dim, Fraction(1), parts)
-    return least > -1 and all(
-        c >= 0 and (not c or _atom_non_negative(atom)) for atom, c in parts.items()
-    )
+    least, parts = Fraction(constant), {atom: Fraction(c) for atom, c in terms}
+    while True:
+        if least > -1 and all(c >= 0 and _atom_non_negative(atom) for atom, c in parts.items()):
+            return True
+        rounded = [(_depth(atom), atom) for atom in parts if _is_floored(atom)]
+        if not rounded:
+            return False
+        # From outside in: what is left of one quotient may cancel before it is rounded as well.
+        least += _opened(max(rounded, key=lambda found: found[0])[1], parts)
 
 
-def _least(dim: Dim, factor: Fraction, parts: dict[Symbol | Term, Fraction]) -> Fraction:
-    """What `factor` times a dim is at least, beside atoms that are not rounded, in `parts`."""
-    constant, terms = _row(dim)
-    least = factor * constant
-    for atom, coefficient in terms:
-        times = factor * coefficient
-        if isinstance(atom, Term) and atom.op == "floordiv" and _is_positive(atom.right):
-            least += _least(atom.left, times / atom.right, parts)
-            least -= max(times, Fraction(0)) * Fraction(atom.right - 1, atom.right)
-        else:
-            parts[atom] = parts.get(atom, Fraction(0)) + times
-    return least
+def _is_floored(atom: Symbol | Term) -> bool:
+    return isinstance(atom, Term) and atom.op == "floordiv" and _is_positive(atom.right)
+
+
+def _opened(atom: Symbol | Term, parts: dict[Symbol | Term, Fraction]) -> Fraction:
+    """Put what a quotient is at least in its place, but for the constant, which is returned."""
+    assert isinstance(atom, Term) and isinstance(atom.right, int)
+    times = parts.pop(atom) / atom.right
+    constant, terms = _row(atom.left)
+    for inner, coefficient in terms:
+        parts[inner] = parts.get(inner, Fraction(0)) + times * coefficient
+        if not parts[inner]:
+            del parts[inner]
+    return times * constant - max(times, Fraction(0)) * (atom.right - 1)
+
+
+@lru_cache(maxsize=4096)
+def _depth(atom: Symbol | Term) -> int:
+    """How deep quotients and the like are in one another."""
+    if isinstance(atom, Symbol):
+        return 0
+    inner = (one for side in (atom.left, atom.right) for one, _ in _row(side)[1])
+    return 1 + max(map(_depth, inner), default=0)
 
 
 def _atom_non_negative(atom: Symbol | Term) -> bool:
@@ -258,6 +275,9 @@ def mod(left: Dim, right: Dim) -> Dim:
     # As a quotient, so that what fills up to a multiple adds up to one, and multiples go.
     if _is_positive(right):
         return sub(left, mul(floordiv(left, right), right))
+    # A divisor of 0 is an error in any case, so that one of multiples is as large as the least.
+    if isinstance(left, int) and abs(left) < factors(right)[0] and is_non_negative(right):
+        return left if left >= 0 else add(right, left)
     return _atom("mod", left, right)
 
 

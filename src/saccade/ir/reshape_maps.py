@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from saccade.ir.dim import Affine, Dim, Term, floordiv, mul, product
+from saccade.ir.dim import Affine, Dim, factors, floordiv, mul, product
 from saccade.ir.index_map import Factor, IndexMap
 
 __all__ = [
@@ -32,24 +32,12 @@ class Monomial:
     """A dim as `coefficient · Π atom`, atoms being dims that do not factor further."""
 
     coefficient: int
-    atoms: Counter[Dim]
+    atoms: Counter[Affine]
 
     @classmethod
     def of(cls, dim: Dim) -> Monomial:
         """The factors of a dim."""
-        if isinstance(dim, int):
-            return cls(dim, Counter())
-        content = gcd(dim.constant, *(c for _, c in dim.terms))
-        if dim.constant == 0 and len(dim.terms) == 1:
-            atom, coefficient = dim.terms[0]
-            if isinstance(atom, Term) and atom.op == "mul":
-                left, right = cls.of(atom.left), cls.of(atom.right)
-                return cls(
-                    coefficient * left.coefficient * right.coefficient, left.atoms + right.atoms
-                )
-            return cls(coefficient, Counter([Affine(0, ((atom, 1),))]))
-        terms = tuple((a, c // content) for a, c in dim.terms)
-        return cls(content, Counter([Affine(dim.constant // content, terms)]))
+        return cls(*factors(dim))
 
     @property
     def dim(self) -> Dim:
@@ -188,8 +176,7 @@ def assumed(
 
     Returns:
         `shape` with the axes between equal ends merged into one, and the same with the size that
-        `target` says of that one; None where numbers already say that it is wrong, and where the
-        target has one axis there, so that nobody would be left to check it.
+        `target` says of that one; None where numbers already say that it is wrong.
     """
     most = min(len(shape), len(target))
     ahead = _equal(shape, target, most)
@@ -197,7 +184,7 @@ def assumed(
     behind = _equal(shape[::-1], target[::-1], most - ahead)
     inside = slice(ahead, len(shape) - behind), slice(ahead, len(target) - behind)
     have, want = product(shape[inside[0]]), product(target[inside[1]])
-    if len(target[inside[1]]) < 2 or all(isinstance(d, int) for d in (have, want)):
+    if all(isinstance(d, int) for d in (have, want)):
         return None
     tail = shape[len(shape) - behind :]
     return (*shape[:ahead], have, *tail), (*shape[:ahead], want, *tail)

@@ -43,6 +43,9 @@ def refuse(editor: Editor, node: Node) -> str | None:
         if not isinstance(count, int):
             return f"the size of {value.name} is not known yet"
         total += count * value.dtype.itemsize
+    # None of anything are as many at any size.
+    if node.op.symbols:
+        return "what it does depends on sizes"
     read = sum(array.nbytes for v in node.inputs if (array := editor.constant(v)) is not None)
     if total > _MOST_BYTES or total > max(_GROWTH * read, _SMALL_BYTES):
         return f"the result would take {total} bytes in place of {read}"

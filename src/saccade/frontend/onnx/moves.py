@@ -31,8 +31,8 @@ def spell(shape: Sequence[Dim]) -> str:
 
 
 def move(call: OnnxNode, x: Value, index_map: IndexMap) -> Value:
-    """Emit a movement, unless it moves nothing."""
-    if _moves_nothing(index_map):
+    """Emit a movement, unless it moves nothing, and says nothing either of x's shape."""
+    if _moves_nothing(index_map) and index_map.in_shape == x.shape:
         return x
     return call.emit(Move(map=index_map), x)
 

@@ -27,6 +27,9 @@ from saccade.ir.dim import Affine, Dim
 
 __all__ = ["cast", "on_elements", "rounded_up", "whole"]
 
+_MOST_FACTORS = 4
+"""Of a power: volumes have three, and terms of a product are as many as those of its factors."""
+
 
 def _fraction(element: float) -> Fraction:
     """The value of a number; short decimals are meant as such (0.7 is 7/10, not its float32)."""
@@ -106,6 +109,16 @@ def _mod(left: Element, right: Element) -> Element:
     return _arithmetic(dim.mod)(left, right)
 
 
+def _pow(base: Element, exponent: Element) -> Element:
+    count = whole(exponent)
+    if not isinstance(count, int) or not 0 <= count <= _MOST_FACTORS:
+        raise Refusal("a power of a symbolic size")
+    result: Element = 1
+    for _ in range(count):
+        result = _mul(result, base)
+    return result
+
+
 def _floor(element: Element) -> Element:
     return element.floor() if isinstance(element, Quotient) else element
 
@@ -138,6 +151,8 @@ def _equal(left: Element, right: Element) -> bool:
         # Equal for some sizes and not for others: no single plan would be right.
         if at_least(gap, 1) or at_least(dim.neg(gap), 1):
             return False
+        if gap.constant % math.gcd(*(count for _, count in gap.terms)):
+            return False  # `7*H - 6` is 0 for no integer
     raise Refusal("a comparison of symbolic sizes cannot be decided while compiling")
 
 
@@ -160,6 +175,7 @@ _ON_SIZES: dict[str, Callable[..., Element]] = {
     "Div": _div,
     "TrueDiv": _true_div,
     "Mod": _mod,
+    "Pow": _pow,
     "Min": _arithmetic(dim.minimum),
     "Max": _arithmetic(dim.maximum),
     "Neg": lambda a: _arithmetic(dim.mul)(a, -1),
@@ -188,6 +204,7 @@ _ON_NUMBERS: dict[str, Callable[..., np.floating | np.bool_]] = {
     "Sub": operator.sub,
     "Mul": operator.mul,
     "TrueDiv": _quotient,
+    "Pow": np.power,
     "Min": np.minimum,
     "Max": np.maximum,
     "Neg": operator.neg,

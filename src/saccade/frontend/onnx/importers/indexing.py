@@ -106,7 +106,8 @@ def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[
     inside = isinstance(last, int) and 0 < last <= reach and step > 0
     last = last if inside else _clamped(last, low, top)
     span = sub(last, first) if step > 0 else sub(first, last)
-    count = ceildiv(span, abs(step))
+    # Nothing is before the first element, wherever a slice begins.
+    count = 0 if step > 0 and last == 0 else ceildiv(span, abs(step))
     if count != 0 and reach:
         call.build.inside[size] = reach
     if isinstance(count, int):
