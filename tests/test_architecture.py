@@ -332,6 +332,7 @@ IMPORTS = {
         "devices",
         "errors",
         "files",
+        "forking",
         "ir",
         "memory",
         "ops",

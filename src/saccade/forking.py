@@ -162,18 +162,21 @@ class Spare:
     def __init__(self) -> None:
         self._kept: list[tuple[ForkServer, threading.Timer]] = []
 
-    def put(self, server: ForkServer) -> None:
-        """Keep one for some seconds in place of the one before; end it if it is still importing."""
-        if not server.idle:
-            server.close()
-            return
+    def put(self, server: ForkServer) -> list[ForkServer]:
+        """Keep one for some seconds in place of the one before; to be called with `forkless`.
+
+        Returns:
+            Those to `close` without it: the one before; or this one, if it is still importing or
+            nobody would end it.
+        """
         timer = threading.Timer(_SPARE_SECONDS, self._end, [server])
         timer.daemon = True
-        before = [kept for kept, _ in self._kept]
+        if not server.idle or not _started(timer):
+            server.hang_up()
+            return [server]
+        before = [self._dropped(pair) for pair in list(self._kept)]
         self._kept.append((server, timer))
-        timer.start()
-        for one in before:
-            self._end(one)
+        return before
 
     def take(self, wanted: Inherited) -> ForkServer | None:
         """The one that there is, if it is as a new one would be; to be called with `forkless`."""
@@ -195,15 +198,28 @@ class Spare:
             server.forget()
         self._kept.clear()
 
+    def _dropped(self, pair: tuple[ForkServer, threading.Timer]) -> ForkServer:
+        server, timer = pair
+        self._kept.remove(pair)
+        timer.cancel()
+        server.hang_up()
+        return server
+
     def _end(self, server: ForkServer) -> None:
         with forkless:
-            found = [pair for pair in self._kept if pair[0] is server]
-            if not found:  # it was taken
-                return
-            self._kept.remove(found[0])
-            found[0][1].cancel()
-            server.hang_up()
-        server.close()
+            # None if it was taken.
+            found = [self._dropped(pair) for pair in list(self._kept) if pair[0] is server]
+        for one in found:
+            one.close()
+
+
+def _started(thread: threading.Thread) -> bool:
+    """Whether it could be: the system may have no more, or the interpreter be about to end."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
 
 
 SPARE = Spare()

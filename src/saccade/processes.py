@@ -184,9 +184,13 @@ class Processes:
         """Do without the fork server; it ends unless others need one within some seconds."""
         # Not while a `map` lasts, whose children belong to this server.
         with self._lock, self._hands:
-            for server in self._server:
-                SPARE.put(server)
-            self._server.clear()
+            with forkless:
+                # First: an interrupt in between must not leave it with two owners.
+                servers = list(self._server)
+                self._server.clear()
+                over = [one for server in servers for one in SPARE.put(server)]
+            for server in over:
+                server.close()
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""

@@ -33,8 +33,10 @@ CALLS = {
     "deform_conv2d: weight": lambda bad: ops.deform_conv2d(X, OFFSET, bad, padding=1),
     "deform_conv2d: bias": lambda bad: ops.deform_conv2d(X, OFFSET, WEIGHT, bad, padding=1),
     "deform_conv2d: mask": lambda bad: ops.deform_conv2d(X, OFFSET, WEIGHT, padding=1, mask=bad),
-    "depth_to_space: x": lambda bad: ops.pixel_shuffle(bad, 2),
-    "space_to_depth: x": lambda bad: ops.pixel_unshuffle(bad, 2),
+    "pixel_shuffle: x": lambda bad: ops.pixel_shuffle(bad, 2),
+    "pixel_unshuffle: x": lambda bad: ops.pixel_unshuffle(bad, 2),
+    "depth_to_space: x": lambda bad: ops.depth_to_space(bad, 2),
+    "space_to_depth: x": lambda bad: ops.space_to_depth(bad, 2),
     "vector_norm: x": ops.vector_norm,
 }
 

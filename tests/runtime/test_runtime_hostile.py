@@ -95,7 +95,7 @@ def test_arrays_that_are_refused(images, given, message):
 
 def test_inputs_by_name_are_a_mapping_of_names(images):
     for given in (None, [X], X, "x"):
-        with pytest.raises(InputError, match="by name in a mapping"):
+        with pytest.raises(InputError, match="a mapping, inputs by name"):
             images.run(given)
     for name in (3, None, ("x",), b"x"):
         with pytest.raises(InputError, match="there is no input"):

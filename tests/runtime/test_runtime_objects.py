@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -297,6 +298,16 @@ def test_one_that_died_or_still_imports_is_nobody_s(processes, monkeypatch):
     assert processes.map(module_function("parent"), [0]) != [then]
     processes.close()
     forking.SPARE.end()
+
+
+def test_without_a_thread_that_would_end_it_none_is_kept(processes, monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    (before,) = processes.map(module_function("parent"), [0])
+    monkeypatch.setattr(threading.Timer, "start", refuse)
+    processes.close()
+    assert gone(before)
 
 
 def test_a_forked_child_has_a_fork_server_of_its_own(processes, monkeypatch):
