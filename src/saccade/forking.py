@@ -64,12 +64,15 @@ class Inherited:
     @classmethod
     def now(cls) -> Inherited:
         """Of a child of this process."""
-        folder = str(Path.cwd())
+        try:
+            folder = str(Path.cwd())
+        except FileNotFoundError:  # somebody took it away, which is no reason to fail
+            folder = os.curdir
         # Functions must be found there as they are here, where `sys.path` may have been changed.
         path = os.pathsep.join(p or folder for p in sys.path)
         environment = dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1"))
-        user = (os.geteuid(), os.getegid())
-        return cls(environment, folder, user, frozenset(os.sched_getaffinity(0)))
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+        return cls(environment, folder, (os.geteuid(), os.getegid()), frozenset(cores))
 
 
 class ForkServer:

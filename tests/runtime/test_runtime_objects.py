@@ -300,6 +300,12 @@ def test_one_that_died_or_still_imports_is_nobody_s(processes, monkeypatch):
     forking.SPARE.end()
 
 
+def test_the_working_directory_may_be_gone(processes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert processes.map(module_function("double"), [1]) == [2]
+
+
 def test_without_a_thread_that_would_end_it_none_is_kept(processes, monkeypatch):
     def refuse(_thread):
         raise RuntimeError("can't start new thread")
