@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -63,6 +64,22 @@ def test_build_for_several_machines_and_inspect(saccade_cli, source, tmp_path):
     said = json.loads(facts.read_text())
     assert [one["machine"] for one in said["machines"]] == ["zen4", "desktop-avx2"]
     assert said["programs"] == [{"x": [1, 3, 8, 6]}, {"x": [2, 3, 8, 6]}]
+
+
+def test_of_several_sizes_commands_take_the_first_unless_told(saccade_cli, source, tmp_path):
+    made, x = tmp_path / "two.saccade", tmp_path / "x.npy"
+    saccade.compile(source, threads=1).save(made, {"x": (1, 3, 8, 6)}, {"x": (2, 3, 4, 5)})
+    np.save(x, np.ones((2, 3, 4, 5), np.float32))
+    remark = "saccade: of 2 sizes in two.saccade, taking x=1x3x8x6\n"
+    quick = ("--rounds", "1", "--seconds", "0")
+    for arguments in (
+        ("run", made), ("profile", made), ("inspect", made, "--plan"), ("bench", made, *quick),
+        ("report", made, "-o", tmp_path / "r.html", "--seconds", "0"),
+    ):  # fmt: skip
+        assert remark in ran(saccade_cli, *arguments).stderr
+    for told in (("--shape", "2x3x4x5"), ("--input", x)):
+        result = ran(saccade_cli, "run", made, *told)
+        assert "y: float32 2x3x4x5" in result.stdout and remark not in result.stderr
 
 
 def test_commands_take_the_size_that_a_bundle_has(saccade_cli, bundle, tmp_path):

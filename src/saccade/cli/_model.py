@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.cli._print import say
 from saccade.cli._progress import working
+from saccade.cli._shape_texts import usual_shapes
 from saccade.cli._shapes import Asked, Sizes, declared_as, merged, sizes_in, told
 from saccade.errors import UnsupportedModelError
 
@@ -93,6 +94,7 @@ def compile_for(
     """A compiled model and what to run it on, see `make_feeds`; warns of algorithms not taken."""
     from saccade.cli._feeds import make_feeds  # noqa: PLC0415 - NumPy, which inspect does without
 
+    shapes = usual_shapes(path, shapes, files)
     compiled, (sizes,), _ = compile_shaped(path, [shapes], algorithms=algorithms, **options)
     feeds = make_feeds(compiled.inputs, files, sizes, preparation)
     if algorithms is not None:

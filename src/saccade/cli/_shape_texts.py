@@ -9,12 +9,14 @@ nothing goes on with what is before it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from saccade.cli._print import note
 from saccade.errors import OptionError
 from saccade.shapes import Axis
 
-__all__ = ["parse_programs", "parse_shapes"]
+__all__ = ["parse_programs", "parse_shapes", "usual_shapes"]
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """A comma that no brackets are around."""
@@ -77,3 +79,28 @@ def _axis(part: str) -> Axis:
     if part in ("?", "-1"):
         return None
     return part if part.isidentifier() and "x" not in part else ""
+
+
+def usual_shapes(
+    path: Path, asked: Mapping[str, tuple[Axis, ...]], files: Sequence[str] | None = None
+) -> Mapping[str, tuple[Axis, ...]]:
+    """What is asked for; where nothing tells which size of a bundle is meant, its first.
+
+    Args:
+        path: The model.
+        asked: With --shape.
+        files: With --input.
+    """
+    from saccade.bundlefile import is_bundle, open_bundle  # noqa: PLC0415 - --help does without
+    from saccade.signature import shape_text  # noqa: PLC0415 - see above
+
+    if asked or files or not is_bundle(path):
+        return asked
+    head = open_bundle(path).head
+    if len(head.shapes) < 2:
+        return asked
+    inputs = zip(head.signature.inputs, head.shapes[0], strict=True)
+    first = {info.name: shape for info, shape in inputs if not info.held}
+    spelled = ", ".join(f"{name}={shape_text(shape)}" for name, shape in first.items())
+    note(f"saccade: of {len(head.shapes)} sizes in {path.name}, taking {spelled}")
+    return first

@@ -22,7 +22,7 @@ from saccade.cli._options import (
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say, say_fitted
-from saccade.cli._shape_texts import parse_shapes
+from saccade.cli._shape_texts import parse_shapes, usual_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def bench(
     setup = make_setup(
         path,
         engines,
-        shapes,
+        usual_shapes(path, shapes),
         threads=threads or own,
         precision=precision,
         device=device,

@@ -24,7 +24,7 @@ from saccade.cli._options import (
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say_all, say_fitted
-from saccade.cli._shape_texts import parse_shapes
+from saccade.cli._shape_texts import parse_shapes, usual_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def inspect(
         return
     compiled, (sizes,), _ = compile_shaped(
         path,
-        [shapes],
+        [usual_shapes(path, shapes)],
         device=device,
         precision=precision,
         threads=threads,

@@ -25,7 +25,7 @@ from saccade.cli._options import (
 )
 from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
-from saccade.cli._shape_texts import parse_shapes
+from saccade.cli._shape_texts import parse_shapes, usual_shapes
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def run(
 
     compiled, (sizes,), _ = compile_shaped(
         path,
-        [shapes],
+        [usual_shapes(path, shapes, input_)],
         algorithms=import_algorithms,
         device=device,
         precision=precision,
