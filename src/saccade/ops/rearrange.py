@@ -31,6 +31,9 @@ from saccade.ops._tensors import DTYPES, empty_like, fake_like, refuse_type
 __all__ = ["depth_to_space", "pixel_shuffle", "pixel_unshuffle", "space_to_depth"]
 
 _MODES = ("CRD", "DCR")
+_SHUFFLES = {"CRD": "pixel_shuffle (depth_to_space, CRD)"}
+_UNSHUFFLES = {"CRD": "pixel_unshuffle (space_to_depth, CRD)"}
+"""What errors call an operator that does not know by which name it was called."""
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
@@ -96,7 +99,7 @@ def _of_parts(
 
 
 def _spread_shape(x: Tensor, block: int, mode: str) -> tuple[int, ...]:
-    name = _called("depth_to_space", "pixel_shuffle", mode)
+    name = _SHUFFLES.get(mode, "depth_to_space")
     _check(name, x, block, mode)
     *batch, c, h, w = x.shape
     if c % block**2:
@@ -105,17 +108,12 @@ def _spread_shape(x: Tensor, block: int, mode: str) -> tuple[int, ...]:
 
 
 def _gather_shape(x: Tensor, block: int, mode: str) -> tuple[int, ...]:
-    name = _called("space_to_depth", "pixel_unshuffle", mode)
+    name = _UNSHUFFLES.get(mode, "space_to_depth")
     _check(name, x, block, mode)
     *batch, c, h, w = x.shape
     if h % block or w % block:
         raise OperandError(f"{name}: {h}x{w} pixels are no whole blocks of {block}x{block}")
     return (*batch, c * block**2, h // block, w // block)
-
-
-def _called(name: str, shuffle: str, mode: str) -> str:
-    """What the user may have called, for errors: the operator does not know by which name."""
-    return f"{shuffle} ({name}, CRD)" if mode == "CRD" else name
 
 
 def _check(name: str, x: Tensor, block: int, mode: str) -> None:
