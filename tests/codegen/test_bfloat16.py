@@ -13,7 +13,7 @@ from saccade.backends.cpu.codegen.bfloat16 import BFloat16
 from saccade.backends.cpu.codegen.compile import assembly, object_code
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.linker import link
-from saccade.backends.cpu.target import host_target
+from saccade.backends.cpu.target import described_target, host_target
 
 BF16 = ml_dtypes.bfloat16
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 3.4e38, -3.4e38], np.float32)
@@ -154,6 +154,48 @@ def test_a_pair_splits_into_what_its_elements_widen_to(target):
     y = np.zeros(2 * lanes, np.float32)
     run(target, emit, [x, y], [])
     np.testing.assert_array_equal(y, np.concatenate([x[::2], x[1::2]]).astype(np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("checked", [False, True])
+def test_one_element_in_every_lane(target, checked):
+    """By itself, into any number of lanes, and as the even or the odd half of a pair."""
+    x = np.array([1e-40, -3.0, np.inf, 7.0, 0.5], BF16)
+    counts = [1, 4, 8, target.lanes, 2 * target.lanes]
+
+    def emit(k):
+        source, y = k.pointer("x", "bfloat16"), k.pointer("y")
+        at = 0
+        for i in range(len(x)):
+            for lanes in counts:
+                y.store(source.splat(i, lanes), at)
+                at += lanes
+        for i in range(len(x) - 1):
+            for odd in (False, True):
+                y.store(source.splat_of_pair(i, odd), at)
+                at += k.lanes
+
+    wide = x.astype(np.float32)
+    halves = [wide[i + odd] for i in range(len(x) - 1) for odd in (0, 1)]
+    truth = np.concatenate([np.repeat(wide, sum(counts)), np.repeat(halves, target.lanes)])
+    y = np.zeros(len(truth), np.float32)
+    _, fault = run(target, emit, [x, y], checked=checked)
+    assert fault[0] == 0
+    np.testing.assert_array_equal(y, truth)
+
+
+def test_halves_of_pairs_come_from_loads_that_repeat():
+    """Not by way of an integer register, which takes three instructions more for each."""
+    target = described_target("zen4", "avx2")
+    k = KernelBuilder("kernel", target)
+    x, y = k.pointer("x", "bfloat16"), k.pointer("y")
+    with k.range(0, 64) as i:
+        for odd in (False, True):
+            y.store(x.splat_of_pair(i * 2, odd), (i * 2 + int(odd)) * k.lanes)
+    lines = assembly(str(k.finish()), target).splitlines()
+    loads = [line for line in lines if "vbroadcastss" in line and "(" in line]
+    assert len([line for line in loads if ".LCPI" not in line]) >= 2
+    assert not [line for line in lines if "vmovd\t" in line or "vpinsr" in line]
 
 
 def _rounded_in_pairs(target, x, lanes):

@@ -22,8 +22,12 @@ from saccade.testing.tolerance import assert_exact, exact_operands, random_opera
 RNG = np.random.default_rng(9)
 F32, BF16 = DType.F32, DType.BF16
 WITHOUT = "avx512-plain"  # without dot products of bfloat16
+AVX2 = (("avx2", False, 1, None), ("avx2", True, 3, (2, 0, 1)))
 FEW = (("avx512", False, 2, (1, 0)), ("avx2", True, 1, None))
-EACH = (("avx512", False, 1, None), ("avx512", True, 3, (2, 0, 1)), (WITHOUT, False, 1, None))
+EACH = (
+    *(("avx512", False, 1, None), ("avx512", True, 3, (2, 0, 1)), (WITHOUT, False, 1, None)),
+    ("avx2", False, 1, None),
+)
 BIAS_RELU = parse("relu(add($0, $1))")
 MIXES = {
     "bf16": (BF16, BF16, BF16),
@@ -72,6 +76,23 @@ def test_integers_are_exact(hold, case, mix):
 def test_even_and_odd_depths(hold, case):
     arrays = operands(case, MIXES["bf16"], exact_operands)
     run(hold, case.op, arrays, BF16, exact=True, runs=EACH)
+
+
+@pytest.mark.parametrize("place", [nhwc_view, row_major], ids=["last", "rows"])
+@pytest.mark.parametrize("depth", [1, 7, 8, 37])
+def test_rows_that_are_copied_as_float32(hold, depth, place):
+    """Before the products of several blocks of channels; a stride leaves pixels out."""
+    for op in (Conv2d(), Conv2d(stride=(2, 1))):
+        arrays = [exact_operands(s, BF16, RNG) for s in ((2, depth, 9, 5), (70, depth, 1, 1))]
+        run(hold, op, arrays, BF16, place=place, exact=True, runs=AVX2)
+
+
+@pytest.mark.parametrize("depth", [6, 7])
+def test_few_pixels_are_summed_in_pairs_everywhere(hold, depth):
+    op = Conv2d(epilogue=BIAS_RELU)
+    arrays = [exact_operands(s, BF16, RNG) for s in ((1, depth, 3, 2), (70, depth, 3, 2))]
+    arrays.append(exact_operands((1, 70, 1, 1), F32, RNG))
+    run(hold, op, arrays, BF16, exact=True, runs=(*AVX2, (WITHOUT, True, 1, None)))
 
 
 @pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
@@ -133,6 +154,29 @@ def test_prologue(hold, kind, place):
     kinds = (BF16, BF16, kind, F32)
     arrays = [exact_operands(s, k, RNG) for s, k in zip(shapes, kinds, strict=True)]
     run(hold, op, arrays, BF16, place=place, exact=True, runs=EACH)
+
+
+def config(target, op, x, w, constant=True, kind=BF16):
+    y = storage.reference(op, [np.zeros(shape, np.float32) for shape in (x, w)])[0].shape
+    views = (nhwc_view(kind, x), row_major(F32, w))
+    return CONV2D_DIRECT.launch(Call(op, views, (nhwc_view(kind, y),), (False, constant), target))[
+        0
+    ].config
+
+
+def test_rows_are_copied_where_blocks_of_channels_would_widen_each_element_anew():
+    avx2 = described_target("zen4", "avx2")
+    many, few = (1, 32, 14, 14), (1, 32, 2, 2)
+    assert config(avx2, Conv2d(), many, (64, 32, 1, 1)).copied
+    assert not config(avx2, Conv2d(), many, (32, 32, 1, 1)).copied  # too few blocks
+    assert not config(avx2, Conv2d(), many, (64, 32, 1, 1), kind=F32).copied
+    assert not config(avx2, Conv2d(groups=2), many, (64, 16, 1, 1)).copied
+    assert not config(avx2, Conv2d(padding=(1,) * 4), many, (64, 32, 1, 1)).copied
+    assert not config(avx2, Conv2d(padding=(1,) * 4), many, (64, 32, 3, 3)).copied
+    assert not config(avx2, Conv2d(), few, (64, 32, 1, 1)).copied  # a stream of weights, in pairs
+    assert config(avx2, Conv2d(), few, (64, 32, 1, 1)).pairs
+    assert not config(ZEN4, Conv2d(), many, (64, 32, 1, 1)).copied
+    assert config(dataclasses.replace(ZEN4, bf16=False), Conv2d(), many, (64, 32, 1, 1)).copied
 
 
 def test_pairs_are_used_where_the_target_has_them():

@@ -23,6 +23,7 @@ EACH = (
     ("avx512", False, 2, (1, 0)),
     ("avx512", True, 3, (2, 0, 1)),
     ("avx2", True, 1, None),
+    ("avx2", False, 3, (2, 0, 1)),
     (WITHOUT, False, 1, None),
 )
 MIXES = {
@@ -111,6 +112,19 @@ def test_pairs_are_used_where_they_pay():
     assert [launch.config.pairs for launch in _phases(40, ZEN4, False)][-1] is True
     without = dataclasses.replace(ZEN4, bf16=False)
     assert [launch.config.pairs for launch in _phases(40, without, True)] == [False]
+    # Weights that few rows make a stream of bytes are halves of it on every machine.
+    assert [launch.config.pairs for launch in _phases(4, without, True)] == [True]
+    assert [launch.config.pairs for launch in _phases(4, without, False)] == [False]
+
+
+def test_rows_are_copied_as_float32_where_they_would_be_widened_often():
+    without = dataclasses.replace(ZEN4, bf16=False)
+    assert [launch.config.copied for launch in _phases(40, ZEN4, True)] == [False]
+    assert [launch.config.copied for launch in _phases(40, without, True)] == [True]
+    assert [launch.config.copied for launch in _phases(4, without, True)] == [False]
+    # A computed matrix is widened once, too, in a phase of its own.
+    assert [launch.config.phase for launch in _phases(40, without, False)] == ["product"]
+    assert [launch.config.phase for launch in _phases(64, without, False)] == ["pack", "product"]
 
 
 @pytest.mark.parametrize("constant", [False, True])

@@ -31,6 +31,19 @@ class BFloat16(Vectors):
         wide = self.b.zext(raw.value, vector_of(llvm.I32, raw.lanes))
         return self._float(self.b.shl(wide, _constant(16, raw.lanes)))
 
+    def splat_bf16(self, raw: Vec, lanes: int | None = None) -> Vec:
+        """An int16 that holds a bfloat16, as float32 in every lane."""
+        count = lanes or self.lanes
+        if count == 1:
+            return self.widen_bf16(raw)
+        twice = self.b.bitcast(self.broadcast(raw, 2 * count).value, vector_of(llvm.I32, count))
+        return self._even(self.settled(Vec(self.b, twice)))
+
+    def splat_half(self, pair: Vec, odd: bool) -> Vec:
+        """One element of an int32 that is a pair, as float32 in every lane."""
+        both = self.settled(self.broadcast(pair))
+        return self._odd(both) if odd else self._even(both)
+
     def narrow_bf16(self, value: Vec) -> Vec:
         """float32 lanes as int16 lanes that hold bfloat16, rounded to nearest even."""
         lanes = value.lanes

@@ -58,7 +58,13 @@ class Ptr:
 
     def splat(self, at: IntLike = 0, lanes: int | None = None) -> Vec:
         """One element in every lane."""
+        if self.element == BFLOAT16:
+            return self.k.splat_bf16(self.k.load_scalar(_raw(self), at), lanes)
         return self.k.broadcast(self.k.load_scalar(self, at), lanes)
+
+    def splat_of_pair(self, at: IntLike, odd: bool) -> Vec:
+        """One of the two bfloat16 from `at` on in every lane, by a load that repeats both."""
+        return self.k.splat_half(self.pair(at), odd)
 
     def pairs(self, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None) -> Vec:
         """Consecutive pairs of bfloat16 as int32 lanes.

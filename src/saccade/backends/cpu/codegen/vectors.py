@@ -37,6 +37,19 @@ class Vectors(Emitter):
         one = self.b.insert_element(nothing, scalar, literal(llvm.I32, 0))
         return self.b.shuffle_vector(one, nothing, lanes_picked((0,) * count))
 
+    def settled(self, value: Vec) -> Vec:
+        """The same int32 lanes, which are in a register before anything is done to them.
+
+        LLVM would do to a scalar what is done to all lanes alike, and repeat the outcome: an
+        instruction of its own, where a load that repeats costs none.
+        """
+        bits = 32 * value.lanes
+        if bits not in (128, 256, 512) or bits > self.target.vector_bits:
+            return value
+        kind = llvm.ir.FunctionType(value.type, [value.type])
+        register = "w" if self.target.isa == "neon" else "v"
+        return Vec(self.b, self.b.asm(kind, "", f"={register},0", [value.value], False))
+
     def shuffle(self, first: Vec, second: Vec, order: Sequence[int]) -> Vec:
         """Lanes picked from the concatenation of two vectors."""
         lanes = lanes_picked(tuple(order))

@@ -23,7 +23,7 @@ from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows
 from saccade.kernels.cpu.conv2d.direct_split import with_splits
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
-from saccade.kernels.cpu.conv2d.microkernel import in_pairs
+from saccade.kernels.cpu.conv2d.microkernel import in_pairs, widens
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -50,10 +50,13 @@ def window_of(call: CpuCall, spec: EpilogueSpec) -> SlidingWindows:
     """The windows of a call that `supports` gave None for."""
     op: Conv2d = call.op
     _, depth, taps_r, taps_s = call.inputs[1].shape
+    pairs = in_pairs(call, spec.shape[0] * spec.shape[2] * spec.shape[3])
+    alone = (taps_r, taps_s, op.groups) == (1, 1, 1) and not any(op.padding)
     return SlidingWindows(
-        depth, in_pairs(call), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
+        depth, pairs, op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
         (spec.shape[2], spec.shape[3]), ("pack_conv_weights", (op.groups, spec.order)),
         prologue=op.prologue, n_prologue=op.n_prologue, finite=op.finite,
+        widened=alone and widens(call, pairs, spec.channels),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike
-from saccade.ir.expr import IDENTITY, parse
+from saccade.ir.expr import parse
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_pixels import DirectSizes, PixelWalk, Spot, TapRegion
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS
@@ -56,7 +56,7 @@ class _Direct:
         self.operands = [
             k.pointer(f"prologue{i}", element) for i, element in enumerate(config.prologue_operands)
         ]
-        self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
+        self.panel = k.scratch("panel", products) if config.copied else None
         self.epilogue = Epilogue(k, config.epilogue)
         self.g, self.grid = k.sizes(DirectSizes), k.sizes(TileGrid)
         self.walk = PixelWalk(k, config.rows, config.flat)
@@ -85,7 +85,7 @@ class _Direct:
         if self.config.phase == "rows":
             region = self._rows_of_part(region, cell.group)
         if self.panel is not None:
-            self._apply_prologue(region, first, end)
+            self._copy(region, first, end)
         with k.range(*cell.blocks) as block, k.range(first, end) as tile:
             self._tile(region, cell.group, block, tile, first)
 
@@ -257,8 +257,8 @@ class _Direct:
 
     # Prologue
 
-    def _apply_prologue(self, region: TapRegion, first: Int, end: Int) -> None:
-        """Apply the prologue to every pixel of the chunk, into this thread's scratch."""
+    def _copy(self, region: TapRegion, first: Int, end: Int) -> None:
+        """Every pixel of the chunk, after the prologue, in this thread's scratch."""
         k, g = self.k, self.g
         start = first * self.config.rows
         stop = k.minimum_int(end * self.config.rows, region.pixels)

@@ -42,6 +42,7 @@ class DirectConfig:
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
         flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
         phase: `whole` sums with their epilogue, sums of `rows` of taps, or the `sum` of parts.
+        copied: Whether products read a copy of the chunk's pixels, made after the prologue.
         prologue: Expression applied to every loaded element; `$0` for none.
         prologue_operands: Type of the elements of each of its operands.
         epilogue: `EpilogueSpec.code`.
@@ -60,6 +61,7 @@ class DirectConfig:
     spread: bool
     flat: bool
     phase: str
+    copied: bool
     prologue: str
     prologue_operands: tuple[str, ...]
     epilogue: tuple[str, ...]

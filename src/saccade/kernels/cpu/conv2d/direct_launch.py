@@ -82,6 +82,9 @@ class SlidingWindows:
         row_parts: Parts of the rows of taps, summed apart: so many groups of results for each.
         finite: Whether taps outside the image may be products with zero; no tile may decide that
             where weights are not finite.
+        widened: Whether a chunk's pixels are copied as float32 first: those of bfloat16, which the
+            products of each block of channels would widen anew. As for a prologue, windows of one
+            tap that lie on the image, of one group.
     """
 
     depth: int
@@ -99,6 +102,12 @@ class SlidingWindows:
     n_prologue: int = 0
     row_parts: int = 1
     finite: bool = True
+    widened: bool = False
+
+    @property
+    def copied(self) -> bool:
+        """Whether products read a copy of the chunk's pixels, in scratch."""
+        return self.widened or self.prologue != IDENTITY
 
     @property
     def length(self) -> int:
@@ -108,17 +117,16 @@ class SlidingWindows:
     def tiles(self, call: CpuCall, spec: EpilogueSpec) -> Sequence[RegisterTile]:
         """Tiles with what they do at the border, the best one first."""
         x = call.inputs[0]
-        scratch = self.prologue != IDENTITY
+        apart = self.depth if self.copied else x.strides[3] * self.stride[1]
         return ranked_tiles(
-            self._borders(call, spec), spec.channels,
-            pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
-            unit=scratch or x.channels_last, target=call.target, threads=call.threads,
+            self._borders(call, spec), spec.channels, pitch=self._itemsize(call) * apart,
+            unit=self.copied or x.channels_last, target=call.target, threads=call.threads,
             groups=self.groups * self.row_parts, halves=spec.kind == "plain",
         )  # fmt: skip
 
     def _itemsize(self, call: CpuCall) -> int:
-        """Bytes of an element as the products read it, from the input or after the prologue."""
-        read = call.inputs[0].dtype if self.prologue == IDENTITY else DType.F32
+        """Bytes of an element as the products read it, from the input or from the copy."""
+        read = DType.F32 if self.copied else call.inputs[0].dtype
         return 2 if self.pairs else read.itemsize
 
     def _borders(self, call: CpuCall, spec: EpilogueSpec) -> Borders:
@@ -216,7 +224,7 @@ class SlidingWindows:
 
     def _prologue_cycles(self, call: CpuCall, rows: int) -> int:
         """Of one tile: every chunk applies the prologue to its pixels anew."""
-        if self.prologue == IDENTITY:
+        if not self.copied:
             return 0
         moves = 2 + self.n_prologue + expr_flops(self.prologue)
         return int(rows * self.depth * moves / call.target.lanes)
@@ -255,14 +263,14 @@ class SlidingWindows:
         reduction, x, pairs = Reduction.of(self.depth, self.pairs), call.inputs[0], self.pairs
         element, unit, spread = x.dtype.value, x.channels_last, self.step != (1, 1)
         flat, phase = self._flat(call, spec), "rows" if self.row_parts > 1 else "whole"
-        prologue = str(self.prologue)
+        copied, prologue = self.copied, str(self.prologue)
         operands = tuple(view.dtype.value for view in self._prologue_views(call))
 
         def config(tile: RegisterTile) -> DirectConfig:
             return direct_config(
                 tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, pairs,
-                reduction.odd, element, tile.border, unit, spread, flat, phase, prologue, operands,
-                spec.code(tile.vectors, tile.half),
+                reduction.odd, element, tile.border, unit, spread, flat, phase, copied, prologue,
+                operands, spec.code(tile.vectors, tile.half),
             )  # fmt: skip
 
         return config
@@ -281,7 +289,7 @@ class SlidingWindows:
         regions = self._regions(call, spec, tile.rows) if tile.border == "regions" else None
         flat = config.flat
         operands = self._operands(call, tile, blocks, regions)
-        if self.prologue != IDENTITY:
+        if self.copied:
             panel = self._itemsize(call) * cut.tiles * tile.rows * self.depth
             operands["panel"] = Scratch(panel + 64)
         operands |= spec.pointers()

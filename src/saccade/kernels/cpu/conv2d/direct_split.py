@@ -56,7 +56,7 @@ class Split:
         return replace(
             window, depth=window.depth // self.channels, groups=window.groups * self.channels,
             pack=("pack_parts_of_channels", (window.groups, self.channels, spec.order)),
-            row_parts=self.rows,
+            row_parts=self.rows, widened=False,
         )  # fmt: skip
 
     def sums(self, window: SlidingWindows, spec: EpilogueSpec) -> EpilogueSpec:
@@ -103,7 +103,7 @@ class Split:
         }
         config = DirectConfig(
             1, 1, False, 1, "once", False, False, DType.F32.value, "none", True, False, False,
-            "sum", str(IDENTITY), (), spec.code(),
+            "sum", False, str(IDENTITY), (), spec.code(),
         )  # fmt: skip
         return (
             replace(first, operands={**first.operands, "y": buffer}),

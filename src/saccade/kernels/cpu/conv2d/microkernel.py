@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from saccade.backends.cpu.codegen import llvm
+from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
@@ -33,6 +34,7 @@ __all__ = [
     "in_pairs",
     "steps_of",
     "vector_lanes",
+    "widens",
     "zero_sums",
 ]
 
@@ -40,16 +42,31 @@ Sums = list[list[Var]]
 
 FEW = 4
 """Elements that are summed without a loop."""
+_ROWS_OF_STREAMS = 4  # an estimate; one of 25088 to 4096 takes 0.45 of its time (two Zen 3 cores)
+_WIDENED = 48  # columns from which on copying rows as float32 pays (two Zen 3 cores)
 
 
-def in_pairs(call: CpuCall) -> bool:
+def in_pairs(call: CpuCall, rows: int | None = None) -> bool:
     """Whether products of the first two operands are summed in pairs of bfloat16.
 
-    The second is rounded where it is packed if it is a float32 constant.
+    The second is rounded where it is packed if it is a float32 constant. Targets without
+    instructions for pairs take them apart where `rows` of the first operand are so few that the
+    bytes of constants are what takes time.
     """
-    a, b = call.inputs[:2]
-    known = call.constant[1] and b.dtype is DType.F32
-    return call.target.bf16 and a.dtype is DType.BF16 and (b.dtype is DType.BF16 or known)
+    (a, b), constant = call.inputs[:2], call.constant[1]
+    if a.dtype is not DType.BF16 or not (b.dtype is DType.BF16 or constant):
+        return False
+    stream = constant and rows is not None and rows <= _ROWS_OF_STREAMS
+    return call.target.bf16 or stream
+
+
+def widens(call: CpuCall, pairs: bool, columns: int) -> bool:
+    """Whether rows of bfloat16 are copied as float32 before they are summed.
+
+    Every block of columns would widen them anew: beside multiply-adds of 256 bits that takes a
+    tenth to a quarter of their time, once for all a few hundredths.
+    """
+    return call.inputs[0].dtype is DType.BF16 and not pairs and columns >= _WIDENED
 
 
 def steps_of(count: int, pairs: bool) -> int:
@@ -155,14 +172,15 @@ def accumulate(
                     pair = _pair(k, row, (c + u) * 2, distance)
                     add_pairs(k, tile, pair, [*vectors, *more])
                 else:
-                    add(k, tile, row.splat((c + u) * distance), [*vectors, *more])
+                    element = _element(row, c, u, unroll, distance)
+                    add(k, tile, element, [*vectors, *more])
 
     total = count // 2 if reduction.pairs else count
     if reduction.shape == "once":
         trip(0, reduction.unroll)
     else:
-        # Checked code does not unroll: its checks would take seconds to compile.
-        unroll = 1 if k.checked else reduction.unroll
+        # Checked code unrolls by no more than a pair: its checks would take seconds to compile.
+        unroll = min(2, reduction.unroll) if k.checked else reduction.unroll
         main = total if reduction.shape == "whole" else total // unroll * unroll
         with k.range(0, main, unroll) as c:
             trip(c, unroll)
@@ -183,6 +201,14 @@ def _vectors(
     if pairs:
         return [panel.pairs(2 * j * k.lanes, mask, count) for j, (mask, count) in each]
     return [panel.vec(j * k.lanes, mask, count) for j, (mask, count) in each]
+
+
+def _element(row: Ptr, c: IntLike, u: int, unroll: int, distance: IntLike) -> Vec:
+    """Element c + u of a pixel in every lane; one of bfloat16 from the pair that it is half of."""
+    neighbours = isinstance(distance, int) and distance == 1
+    if row.element == BFLOAT16 and neighbours and u // 2 * 2 + 1 < unroll:
+        return row.splat_of_pair(c + u // 2 * 2, u % 2 == 1)
+    return row.splat((c + u) * distance)
 
 
 def _pair(k: KernelBuilder, row: Ptr, c: IntLike, distance: IntLike) -> Vec:

@@ -19,7 +19,7 @@ from functools import partial
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Temp, Variant
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Temp, Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_config import Cuts, TileSchedule, blockings, schedules
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
@@ -59,6 +59,7 @@ class _Product:
     def __init__(self, k: KernelBuilder, config: MatMulConfig) -> None:
         self.k, self.config = k, config
         self.a, self.b = k.pointer("a", config.a), k.pointer("b", config.b)
+        self.copy = k.scratch("copy", "float32") if config.copied else None
         self.epilogue = Epilogue(k, config.epilogue)
         self.g, self.grid = k.sizes(_Geometry), k.sizes(TileGrid)
         self.epilogue.declare_integers()
@@ -72,19 +73,39 @@ class _Product:
             count = (g.rows + (self.config.rows - 1)) // self.config.rows
             b0 = cell.group // g.inner_batch
             where = (b0, cell.group - b0 * g.inner_batch)
+            if self.copy is not None:
+                stop = k.minimum_int(end * self.config.rows, g.rows)
+                self._widen(self.copy, where, first * self.config.rows, stop)
             with (
                 k.range(*cell.blocks) as column,
                 k.range(first, k.minimum_int(end, count)) as tile,
             ):
-                self._tile(where, column, tile * self.config.rows)
+                self._tile(where, column, tile * self.config.rows, first * self.config.rows)
 
-    def _tile(self, batch: tuple[Int, Int], block: Int, first: Int) -> None:
+    def _widen(self, copy: Ptr, batch: tuple[Int, Int], first: Int, stop: Int) -> None:
+        """Rows `first … stop - 1` of a, whose elements are neighbours, in this thread's scratch."""
+        k, g = self.k, self.g
+        main = g.inner // k.lanes * k.lanes
+        with k.range(first, stop) as number:
+            source, to = self._row(batch, number), copy + (number - first) * g.inner
+            with k.range(0, main, k.lanes) as at:
+                to.store(source.vec(at), at)
+            with k.range(main, g.inner) as at:
+                to.store(source.load(at), at)
+
+    def _row(self, batch: tuple[Int, Int], number: Int) -> Ptr:
+        g = self.g
+        return self.a + (batch[0] * g.a_0 + batch[1] * g.a_1) + number * g.a_m
+
+    def _tile(self, batch: tuple[Int, Int], block: Int, first: Int, chunk_first: Int) -> None:
         k, g, config = self.k, self.g, self.config
         sums = zero_sums(k, config.rows, config.vectors)
-        a = self.a + (batch[0] * g.a_0 + batch[1] * g.a_1)
         # Rows past the last repeat it; nobody stores them.
         numbers = [k.minimum_int(first + i, g.rows - 1) for i in range(config.rows)]
-        rows = [anchored(k, a + number * g.a_m) for number in numbers]
+        if self.copy is None:
+            rows = [anchored(k, self._row(batch, number)) for number in numbers]
+        else:
+            rows = [anchored(k, self.copy + (n - chunk_first) * g.inner) for n in numbers]
         b, pitch = self._panel(batch, block)
         step: IntLike = 1 if config.unit else g.a_k
         reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
@@ -137,10 +158,17 @@ def _unit(product: Product) -> bool:
     return product.a[3] == 1 or product.inner == 1
 
 
+def _pitch(call: CpuCall, product: Product) -> int:
+    """Bytes from row to row as the products read them."""
+    if product.widened:
+        return DType.F32.itemsize * product.inner
+    return call.inputs[0].dtype.itemsize * product.a[2]
+
+
 def _tiles(call: CpuCall, product: Product) -> Sequence[RegisterTile]:
     return ranked_tiles(
         (("none", (Piece(product.rows, product.steps),)),), product.epilogue.channels,
-        pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
+        pitch=_pitch(call, product), unit=_unit(product),
         target=call.target, threads=call.threads,
     )  # fmt: skip
 
@@ -150,9 +178,11 @@ def _cuts(call: CpuCall, product: Product, tile: RegisterTile) -> Cuts:
     return blockings(
         -(-product.rows // tile.rows), -(-product.epilogue.vectors // tile.vectors),
         panel=4 * product.steps * tile.vectors * call.target.lanes,
-        row=call.inputs[0].dtype.itemsize * product.inner * tile.rows,
+        row=(DType.F32 if product.widened else call.inputs[0].dtype).itemsize
+        * product.inner * tile.rows,
         cycles=100 + product.steps * tile.vectors * tile.rows, target=call.target,
         threads=1 if batches >= 4 * call.threads else call.threads,
+        shared=3 * product.inner * tile.rows // call.target.lanes if product.widened else 0,
     )  # fmt: skip
 
 
@@ -176,14 +206,17 @@ def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[La
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
         reduction.odd, call.inputs[0].dtype.value, panels.element.value, _unit(product),
-        panels.packed, spec.code(vectors),
+        product.widened, panels.packed, spec.code(vectors),
     )  # fmt: skip
     integers = {
         **_geometry(product, panels.steps),
         **cut.integers(batches, blocks),
         **spec.integers(),
     }
-    operands = {"a": In(0), "b": panels.operand, **spec.pointers()}
+    operands: dict[str, Operand] = {"a": In(0), "b": panels.operand, **spec.pointers()}
+    if product.widened:
+        nbytes = DType.F32.itemsize * cut.tiles * rows * product.inner
+        operands["copy"] = Scratch(nbytes)
     chunks = batches * cut.tile_chunks * cut.block_chunks
     return (*panels.phases, Launch(config, operands, integers, chunks))
 
@@ -238,7 +271,7 @@ def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels
         apart = (b0 // size * panel, b1 // size * panel, step)
         return _Panels(Packed(packing), element, apart, True)
     stored = call.inputs[1].dtype
-    if bn == 1 and not product.pairs and not _worth_packing(product):
+    if bn == 1 and not product.pairs and not _worth_packing(product, stored):
         return _Panels(In(1), stored, (b0, b1, bk), False)
     # Batches that share b (stride 0) share its panels.
     outer, inner = (n if apart else 1 for n, apart in zip(product.batch, (b0, b1), strict=True))
@@ -264,8 +297,10 @@ def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels
     return _Panels(temp, element, apart, True, (phase,))
 
 
-def _worth_packing(product: Product) -> bool:
-    """Whether rows are so far apart, and used so often, that gathering them first pays."""
+def _worth_packing(product: Product, stored: DType) -> bool:
+    """Whether rows are so far apart, or widened so often, that gathering them first pays."""
+    if stored is DType.BF16:
+        return product.rows >= 48
     return product.rows >= 96 and product.b[2] >= 512
 
 

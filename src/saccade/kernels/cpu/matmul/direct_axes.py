@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
-from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
+from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of, widens
 from saccade.kernels.product_axes import merged_product
 from saccade.opdefs import MatMul
 
@@ -25,6 +25,7 @@ class Product:
         inner: K, the summed axis.
         columns: N.
         pairs: Whether elements are summed in pairs of bfloat16.
+        widened: Whether rows of bfloat16 are copied as float32 first.
         a: Strides (b0, b1, m, k) of a.
         b: Strides (b0, b1, k, n) of b.
         epilogue: With the sums as images [b0, N, b1, M].
@@ -35,6 +36,7 @@ class Product:
     inner: int
     columns: int
     pairs: bool
+    widened: bool
     a: tuple[int, int, int, int]
     b: tuple[int, int, int, int]
     epilogue: EpilogueSpec
@@ -60,8 +62,10 @@ class Product:
             op.epilogue, None, images, entries, None, views[0], 1, call.target.lanes
         )
         # What is packed anyway is packed in pairs.
+        packed = call.constant[1] or b_n != 1 or rows >= _ROWS_OF_PAIRS
+        pairs = in_pairs(call, rows) and packed
+        widened = found.a_k == 1 and rows > 1 and widens(call, pairs, found.columns)
         return cls(
-            (n0, n1), rows, found.inner, found.columns,
-            in_pairs(call) and (call.constant[1] or b_n != 1 or rows >= _ROWS_OF_PAIRS),
+            (n0, n1), rows, found.inner, found.columns, pairs, widened,
             (s0[0], s1[0], sm[0], found.a_k), (s0[1], s1[1], b_k, b_n), spec,
         )  # fmt: skip

@@ -23,6 +23,7 @@ class MatMulConfig:
         a: Type of a's elements.
         b: Type of b's elements as the phase reads them.
         unit: Whether the summed elements of a are neighbours in memory.
+        copied: Whether products read a copy of the chunk's rows as float32.
         packed: Whether b comes in panels.
         epilogue: `EpilogueSpec.code`.
     """
@@ -37,5 +38,6 @@ class MatMulConfig:
     a: str = "float32"
     b: str = "float32"
     unit: bool = True
+    copied: bool = False
     packed: bool = True
     epilogue: tuple[str, ...] = ()
