@@ -5,7 +5,8 @@
 Torchvision's Faster R-CNN (ResNet-50 FPN, random weights) finds objects in an image of 800 x 1088
 pixels in channels-last memory format; on a GPU in float16 and one of 800 x 1333. Rounds alternate
 between the kernels; PyTorch's profiler tells what time each of `torchvision::…` takes, whatever it
-calls inside: on a GPU its kernels' time, whose share is that of all kernels' time.
+calls inside: on a GPU its kernels' time, whose share is that of a run without a profiler, and that
+of all kernels' time.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import argparse
 import json
 import platform
 import statistics
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.measure import commit
 from saccade.ops import patch_torchvision
 
 OPERATORS = ("nms", "roi_align")
@@ -52,17 +53,16 @@ def image(device: str) -> torch.Tensor:
 
 
 def turn(model: torch.nn.Module, images: list[torch.Tensor]) -> dict[str, float]:
-    """Milliseconds of one run: in all, in each operator, on a GPU in all its kernels."""
+    """Milliseconds of one run: in all, in each operator, on a GPU in all its kernels.
+
+    On a GPU the whole is that of a run of its own, as most of it is what the profiler slows down.
+    """
     on_gpu = images[0].is_cuda
     kinds = torch.profiler.ProfilerActivity
     with torch.profiler.profile(activities=[kinds.CPU, *[kinds.CUDA] * on_gpu]) as profile:
-        start = time.perf_counter()
-        model(images)
-        if on_gpu:
-            torch.cuda.synchronize()
-        whole = time.perf_counter() - start
+        whole = _seconds(model, images)
     rows = profile.key_averages()
-    spent = {"all": 1e3 * whole}
+    spent = {"all": 1e3 * (_seconds(model, images) if on_gpu else whole)}
     if on_gpu:
         kernels = [row for row in rows if row.device_type == torch.autograd.DeviceType.CUDA]
         spent["kernels"] = sum(row.self_device_time_total for row in kernels) / 1e3
@@ -71,6 +71,16 @@ def turn(model: torch.nn.Module, images: list[torch.Tensor]) -> dict[str, float]
         if space == "torchvision" and name in OPERATORS:
             spent[name] = (row.device_time_total if on_gpu else row.cpu_time_total) / 1e3
     return spent
+
+
+def _seconds(model: torch.nn.Module, images: list[torch.Tensor]) -> float:
+    """Of one run, from an idle device to an idle device."""
+    wait = torch.cuda.synchronize if images[0].is_cuda else lambda: None
+    wait()
+    start = time.perf_counter()
+    model(images)
+    wait()
+    return time.perf_counter() - start
 
 
 def measure(rounds: int, device: str) -> dict[str, list[dict[str, float]]]:
@@ -90,12 +100,15 @@ def measure(rounds: int, device: str) -> dict[str, list[dict[str, float]]]:
 
 
 def summary(turns: list[dict[str, float]]) -> dict[str, Any]:
-    """Medians in milliseconds, and the operators' share of the time."""
+    """Medians in milliseconds, and the operators' share of the time and of all kernels'."""
     medians = {name: statistics.median(t[name] for t in turns) for name in turns[0]}
-    shares = [sum(t[name] for name in OPERATORS) / t.get("kernels", t["all"]) for t in turns]
+    spent = [(sum(t[name] for name in OPERATORS), t) for t in turns]
+    shares = {"share": [operators / t["all"] for operators, t in spent]}
+    if "kernels" in medians:
+        shares["share_of_kernels"] = [operators / t["kernels"] for operators, t in spent]
     return {
         "median_ms": medians,
-        "share": statistics.median(shares),
+        **{name: statistics.median(each) for name, each in shares.items()},
         "rounds_ms": [t["all"] for t in turns],
     }
 
@@ -107,32 +120,32 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     turns = measure(given.rounds, given.device)
     sides = {side: summary(of_side) for side, of_side in turns.items()}
     for side, found in sides.items():
         times = ", ".join(f"{name} {ms:.1f} ms" for name, ms in found["median_ms"].items())
-        print(f"{side:12} {times}; operators {found['share']:.2%}")
+        kernels = found.get("share_of_kernels")
+        of_kernels = "" if kernels is None else f", {kernels:.2%} of all kernels' time"
+        print(f"{side:12} {times}; operators {found['share']:.2%}{of_kernels}")
     if given.json:
-        record = {**about(given.threads, given.device), "sides": sides}
+        record = {**about(given), "sides": sides}
         given.json.write_text(json.dumps(record, indent=2) + "\n")
 
 
-def about(threads: int, device: str) -> dict[str, Any]:
+def about(given: argparse.Namespace) -> dict[str, Any]:
     """What was measured on what."""
     import torchvision  # noqa: PLC0415 - not installed everywhere
 
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     return {
-        "case": f"fasterrcnn_resnet50_fpn, {CASES[device]}",
-        "commit": commit,
-        "threads": threads,
+        "case": f"fasterrcnn_resnet50_fpn, {CASES[given.device]}",
+        "commit": given.commit or commit(),
+        "threads": given.threads,
         "processor": (
             torch.cuda.get_device_name()
-            if device == "cuda"
+            if given.device == "cuda"
             else platform.processor() or platform.machine()
         ),
         "torch": torch.__version__,
