@@ -14,7 +14,7 @@ from saccade.testing.tolerance import assert_close
 from saccade.testing.triton import H200, interpret
 
 F32 = DType.F32
-KERNEL = kernel_named("norm.gradient")
+KERNEL, FLAT = kernel_named("norm.gradient"), kernel_named("norm.gradient_flat")
 
 
 def called(p, axes, x, image=row_major):
@@ -25,8 +25,8 @@ def called(p, axes, x, image=row_major):
     return Call(op, (small, large, small), (large,), (False,) * 3, H200), (grad, x, norm)
 
 
-def close(call, arrays, variant):
-    (result,) = interpret(KERNEL, call, arrays, variant.launches)
+def close(call, arrays, variant, kernel=KERNEL):
+    (result,) = interpret(kernel, call, arrays, variant.launches)
     (truth,) = call.op.reference(*(a.astype(np.float64) for a in arrays))
     assert_close(result, truth, dtype=F32, k=4)
 
@@ -51,3 +51,50 @@ def test_nan_and_zeros(p):
     call, arrays = called(p, (1,), x)
     with np.errstate(all="ignore"):
         close(call, arrays, next(iter(KERNEL.variants(call))))
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0, 2.0, 2.5])
+@pytest.mark.parametrize("shape", [(3, 8), (300, 9), (2, 70, 31), (1, 5000), (41, 64)])
+def test_rows_one_behind_the_other(p, shape):
+    """Groups of eight within one row and over two, more than a program has, and the last one."""
+    x = np.random.default_rng(3).integers(-3, 4, shape).astype(np.float32)
+    call, arrays = called(p, (len(shape) - 1,), x)
+    assert FLAT.supports(call) is None
+    variants = list(FLAT.variants(call))
+    assert len({variant.launches[0].config for variant in variants}) == 3
+    for variant in variants[: 1 if p != 2.0 else 3]:
+        close(call, arrays, variant, FLAT)
+
+
+def test_nan_and_zeros_of_neighbouring_rows_stay_where_they_are():
+    rows = [[0.0] * 9, [nan, *range(8)], [1.0] * 9, [inf, *range(8)]]
+    call, arrays = called(2.0, (1,), np.array(rows, np.float32))
+    with np.errstate(all="ignore"):
+        close(call, arrays, next(iter(FLAT.variants(call))), FLAT)
+
+
+def test_rows_that_do_not_lie_one_behind_the_other_are_left_to_others():
+    x = np.ones((4, 20, 6, 5), np.float32)
+    wanted = [
+        (called(2.0, (3,), x), "8 elements or more"),  # of five elements
+        (called(2.0, (1,), x), "8 elements or more"),  # two kept axes, one inside
+        (called(2.0, (1,), x, nhwc_view), None),
+        (called(2.0, (2, 3), x), None),
+        (called(2.0, (2, 3), x, nhwc_view), "8 elements or more"),
+        (called(inf, (2, 3), x), "ties"),
+        (called(2.0, (1,), x, lambda kind, shape: nhwc_view(kind, shape, 23)), "one behind"),
+    ]
+    for (call, _), reason in wanted:
+        found = FLAT.supports(call)
+        assert found is None if reason is None else reason in found
+
+
+def test_halves_move_in_whole_accesses():
+    """Of 16 bytes, wherever rows begin: a row of 250 is a multiple of 4 alone."""
+    small, large = row_major(F32, (75_000,)), row_major(DType.F16, (75_000, 250))
+    op = VectorNormGrad(2.0, (1,), False)
+    call = Call(op, (small, large, small), (large,), (False,) * 3, H200)
+    variant = next(iter(FLAT.variants(call)))
+    assert variant.micros < next(iter(KERNEL.variants(call))).micros
+    (launch,) = variant.launches
+    assert launch.config.step == 8

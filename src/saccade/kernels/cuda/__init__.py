@@ -107,6 +107,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("reduce.arg", ("ArgReduce",), "reduce.arg", "REDUCE_ARG"),
     CudaListed("reduce.scan", ("CumSum",), "reduce.scan", "REDUCE_SCAN"),
     CudaListed("norm.gradient", ("VectorNormGrad",), "norm.gradient", "NORM_GRADIENT"),
+    CudaListed(
+        "norm.gradient_flat", ("VectorNormGrad",), "norm.gradient_flat", "NORM_GRADIENT_FLAT"
+    ),
     CudaListed("resize.direct", ("Resize",), "resize.direct", "RESIZE_DIRECT"),
     CudaListed("sample.grid", ("GridSample",), "sample.grid", "SAMPLE_GRID"),
     CudaListed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX_DIRECT"),

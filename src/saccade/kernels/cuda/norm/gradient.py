@@ -26,7 +26,7 @@ from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tile
 from saccade.kernels.cuda.refusals import refuse_places
 from saccade.opdefs import VectorNormGrad
 
-__all__ = ["NORM_GRADIENT", "CudaNormGradientConfig"]
+__all__ = ["NORM_GRADIENT", "CudaNormGradientConfig", "gradient_walk"]
 
 _INTEGERS = (
     "rows", "k1", "k2", "reduced", "tiles", "parts", "r1", "r2",
@@ -51,7 +51,8 @@ class CudaNormGradientConfig:
         phase: "plain", "once", "ties" or "apply".
         axes: How many axes are kept and how many reduced.
         units: Whose neighbours lie side by side in x and in y: "kept", "reduced" or "".
-        step: Strides and extents of x are multiples of so many elements.
+        step: Extents, and strides of x and of a y with the same units, are multiples of so many
+            elements.
         tile: Rows and elements of a block, warps.
     """
 
@@ -65,7 +66,7 @@ class CudaNormGradientConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _GradientWalk:
+class GradientWalk:
     """Kept axes over x, y, grad and norm; reduced ones over x and y."""
 
     kept: AxisLoops
@@ -79,14 +80,15 @@ class _GradientWalk:
 
 
 @per_call
-def _walk(call: CudaCall) -> _GradientWalk:
+def gradient_walk(call: CudaCall) -> GradientWalk:
+    """The axes of a call, those of x, y, grad and norm in this order."""
     (grad, x, norm), y, op = call.inputs, call.outputs[0], call.op
     stay = [axis for axis in range(len(x.shape)) if axis not in op.axes]
     places = stay if op.keepdims else range(len(stay))
     strides = [[view.strides[axis] for axis in stay] for view in (x, y)]
     strides += [[view.strides[place] for place in places] for view in (grad, norm)]
     along = [[view.strides[axis] for axis in op.axes] for view in (x, y)]
-    return _GradientWalk(
+    return GradientWalk(
         axis_loops([x.shape[axis] for axis in stay], strides),
         axis_loops([x.shape[axis] for axis in op.axes], along),
     )
@@ -95,14 +97,14 @@ def _walk(call: CudaCall) -> _GradientWalk:
 def _supports(call: CudaCall) -> str | None:
     if not {view.dtype for view in (*call.inputs, *call.outputs)} <= {*FLOATS, DType.F64}:
         return "element types"
-    walk = _walk(call)
+    walk = gradient_walk(call)
     if not (walk.kept.fits and walk.reduced.fits):
         return "more than 3 separate axes are kept, or reduced"
     return refuse_places(call)
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    x, walk, extreme = call.inputs[1], _walk(call), isinf(call.op.p)
+    x, walk, extreme = call.inputs[1], gradient_walk(call), isinf(call.op.p)
     nbytes = moved_bytes(call)
     held = _held(walk, x.dtype.itemsize) if extreme else None
     if held is not None:
@@ -114,7 +116,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         yield Variant(micros + again, partial(_launches, call, tile, parts))
 
 
-def _held(walk: _GradientWalk, itemsize: int) -> AxisTile | None:
+def _held(walk: GradientWalk, itemsize: int) -> AxisTile | None:
     """A block that whole rows fit, if there is one of vectors."""
     elements = max(8, power_above(walk.reduced.count))
     # A program of one short row takes as long to start as its row to go by.
@@ -132,7 +134,7 @@ def _once(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:
 
 
 def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
-    walk = _walk(call)
+    walk = gradient_walk(call)
     blocks = -(-walk.reduced.count // tile.elements)
     if not isinf(call.op.p):
         return (_phase(call, tile, "plain", 1, max(1, blocks), In(0)),)
@@ -145,13 +147,13 @@ def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
 def _phase(
     call: CudaCall, tile: AxisTile, phase: str, tiles: int, parts: int, temp: Operand
 ) -> Launch:
-    (grad, x, norm), y, walk = call.inputs, call.outputs[0], _walk(call)
+    (grad, x, norm), y, walk = call.inputs, call.outputs[0], gradient_walk(call)
     kept, reduced = walk.kept, walk.reduced
     wide = "fp64" if DType.F64 in {view.dtype for view in call.inputs} else "fp32"
     config = CudaNormGradientConfig(
         (element_of(grad), element_of(x), element_of(norm), element_of(y), wide),
         0.0 if isinf(call.op.p) else call.op.p, phase, (max(2, kept.axes), reduced.axes),
-        (walk.unit(0), walk.unit(1)), _step(walk, x), tile,
+        (walk.unit(0), walk.unit(1)), _step(walk, x, y), tile,
     )  # fmt: skip
     integers = {
         "rows": kept.count, "k1": kept.sizes[1], "k2": kept.sizes[2], "reduced": reduced.count,
@@ -165,14 +167,16 @@ def _phase(
     return Launch(config, operands, integers, parts * -(-kept.count // tile.rows))
 
 
-def _step(walk: _GradientWalk, x: View) -> int:
-    """What all divide that neighbouring elements of x are found by."""
+def _step(walk: GradientWalk, x: View, y: View) -> int:
+    """What all divide that neighbouring elements of x, and of y along with them, are found by."""
     unit = walk.unit(0)
     if not unit:
         return 1
     along = walk.kept if unit == "kept" else walk.reduced
-    steps = (s for s in (*walk.kept.strides[0], *walk.reduced.strides[0]) if s > 1)
-    return common_step((*steps, along.count, along.sizes[-1]), (x,))
+    views = (x, y) if walk.unit(1) == unit else (x,)
+    strides = (s for i in range(len(views)) for s in walk.kept.strides[i] + walk.reduced.strides[i])
+    steps = (s for s in strides if s > 1)
+    return common_step((*steps, along.count, along.sizes[-1]), views)
 
 
 def _entry(config: CudaNormGradientConfig) -> Entry:

@@ -30,22 +30,47 @@ def root(a):
 
 
 @triton.jit
+def sign_of(x):
+    one = tl.full(x.shape, 1.0, x.dtype)
+    return tl.where(x > 0, one, tl.where(x < 0, -one, 0.0))  # NaN has none
+
+
+@triton.jit
+def slope(x, P: tl.constexpr):
+    """What of the gradient each element has for itself, for a finite p."""
+    if P == 1.0:
+        result = sign_of(x)
+    elif P == 2.0:
+        result = x
+    elif P < 1.0:
+        result = tl.where(x == 0, 0, sign_of(x) * power(tl.abs(x), EXPONENT=P - 1))
+    else:
+        result = sign_of(x) * power(tl.abs(x), EXPONENT=P - 1)
+    return result
+
+
+@triton.jit
+def factor(g, n, P: tl.constexpr):
+    """What all elements of a row are multiplied by, for a finite p."""
+    if P == 1.0:
+        result = g
+    elif P == 2.0:
+        result = tl.where(n == 0, g * 0, g / n)
+    elif P < 1.0:
+        result = g * power(n, EXPONENT=1 - P)
+    else:
+        result = tl.where(n == 0, 0, g / power(n, EXPONENT=P - 1))
+    return result
+
+
+@triton.jit
 def flowing(x, g, n, ties, P: tl.constexpr, EXTREME: tl.constexpr):
     """What flows back to x [rows, elements] from g, n and ties [rows, 1]."""
-    one = tl.full(x.shape, 1.0, x.dtype)
-    sign = tl.where(x > 0, one, tl.where(x < 0, -one, 0.0))  # NaN has none
     if EXTREME:
-        result = sign * (tl.abs(x) == n).to(x.dtype) * (g / tl.maximum(ties, 1).to(x.dtype))
-    elif P == 1.0:
-        result = sign * g
-    elif P == 2.0:
-        result = x * tl.where(n == 0, g * 0, g / n)
-    elif P < 1.0:
-        slope = tl.where(x == 0, 0, sign * power(tl.abs(x), EXPONENT=P - 1))
-        result = slope * (g * power(n, EXPONENT=1 - P))
+        share = g / tl.maximum(ties, 1).to(x.dtype)
+        result = sign_of(x) * (tl.abs(x) == n).to(x.dtype) * share
     else:
-        factor = tl.where(n == 0, 0, g / power(n, EXPONENT=P - 1))
-        result = sign * power(tl.abs(x), EXPONENT=P - 1) * factor
+        result = slope(x, P=P) * factor(g, n, P=P)
     return result
 
 
@@ -72,6 +97,13 @@ def gradient(
     x_r0 = stepped(x_r0, STEP=STEP)
     x_r1 = stepped(x_r1, STEP=STEP)
     x_r2 = stepped(x_r2, STEP=kept_step)
+    if Y_UNIT == UNIT:
+        y_k0 = stepped(y_k0, STEP=STEP)
+        y_k1 = stepped(y_k1, STEP=STEP)
+        y_k2 = stepped(y_k2, STEP=reduced_step)
+        y_r0 = stepped(y_r0, STEP=STEP)
+        y_r1 = stepped(y_r1, STEP=STEP)
+        y_r2 = stepped(y_r2, STEP=kept_step)
     wide: tl.constexpr = element(WIDE)
     blocks = tl.cdiv(rows, BM)
     part = tl.program_id(0) // blocks

@@ -20,13 +20,6 @@ _WARPS = 0.05
 """What each warp beyond two adds along rows: norms of 250 took 29 to 57 µs by 2 to 8 (one H200)."""
 _INSTRUCTIONS = 6  # for each element (an estimate)
 _RUN = 16  # bytes whose time it takes to begin a run of neighbours
-_INSTRUCTIONS = 6  # for each element (an estimate)
-_RUN = 16  # bytes whose time it takes to begin a run of neighbours
-_UNEVEN = 0.7
-"""How much of a multiprocessor's idle last turn counts: 4.4 blocks of 128 rows for each took 28 µs
-where 8.9 of 64 took 24, in halves (norms over dim 1, one H200)."""
-_INSTRUCTIONS = 6  # for each element (an estimate)
-_RUN = 16  # bytes whose time it takes to begin a run of neighbours
 _UNEVEN = 0.3
 """How much of a multiprocessor's idle last turn counts: 2.2 blocks of 256 rows for each took 7%
 more than 8.9 of 64 (norms over dim 1, one H200)."""
