@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from saccade import ops
 from saccade.errors import OperandError
 from saccade.ops.vector_norm import vector_norm
 
+module = sys.modules["saccade.ops.vector_norm"]  # whose name is the function's in its package
 INF = math.inf
 POWERS = [0, 1, 2, 3, INF, -INF, 2.5, 1.5, 0.5, -1]
 DTYPES = {torch.float32: 3e-6, torch.float64: 1e-14, torch.bfloat16: 8e-3, torch.float16: 1e-3}
@@ -173,6 +175,26 @@ def test_16_bit_gradients_come_from_the_exact_norm():
     wide = x.detach().double().requires_grad_()
     (want,) = torch.autograd.grad(theirs(wide, 10, 1).sum(), wide)
     torch.testing.assert_close(dx.double(), want, rtol=2**-8, atol=1e-30)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("p", POWERS)
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+def test_who_asks_for_no_gradient_gets_the_same_bits_from_one_pass(dtype, p, axis, monkeypatch):
+    asked = []
+    whole = module._NORM
+    monkeypatch.setattr(module, "_NORM", lambda *how: (asked.append(how[-1]), whole(*how))[1])
+    x = torch.randn(37, 41).to(dtype)
+    alone = vector_norm(x, p, axis)
+    with torch.no_grad():
+        quiet = vector_norm(x.clone().requires_grad_(), p, axis)
+    learning = vector_norm(x.clone().requires_grad_(), p, axis)
+    transformed = torch.func.vmap(lambda one: vector_norm(one, p, axis))(x[None])[0]
+    assert asked == [dtype, dtype, torch.float32, torch.float32]
+    assert learning.requires_grad
+    for other in (quiet, learning.detach(), transformed):
+        assert other.dtype is dtype
+        assert torch.equal(alone, other)
 
 
 def test_sums_of_many_numbers():

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from saccade.ops._tensors import PLAIN
 
-__all__ = ["Function", "Gradient", "direct"]
+__all__ = ["Function", "Gradient", "direct", "watched"]
 
 Function = Callable[..., Any]
 
@@ -35,12 +35,12 @@ try:
     _profiled, _autocast = torch._C._autograd._profiler_enabled, torch._C._is_any_autocast_enabled
 except AttributeError:  # another version of PyTorch: the long way is always right
 
-    def _watched() -> bool:
+    def watched() -> bool:
         return True
 
 else:
 
-    def _watched() -> bool:
+    def watched() -> bool:
         """Whether anything in this thread but autocast may want to know of calls."""
         return bool(
             _modes()
@@ -95,7 +95,7 @@ def direct(operator: Any, run: Function, gradient: Gradient, *, autocast: bool) 
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - as `torch.ops` has it
         # First, so that what `torch.compile` traces is the operator alone.
-        if torch.compiler.is_compiling() or _watched() or (autocast and _autocast()):
+        if torch.compiler.is_compiling() or watched() or (autocast and _autocast()):
             return operator(*arguments)
         types = (*map(type, arguments),)
         try:

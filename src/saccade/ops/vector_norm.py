@@ -21,6 +21,7 @@ from torch import Tensor
 
 from saccade.errors import OperandError
 from saccade.opdefs import VectorNorm, VectorNormGrad
+from saccade.ops._direct import watched
 from saccade.ops._execute import Operator
 from saccade.ops._norm_slopes import flow_back
 from saccade.ops._parts import countable, parts
@@ -81,9 +82,22 @@ def vector_norm(
     if wide is torch.float64 and x.dtype in (torch.float16, torch.bfloat16):
         # The gradient's kernel cannot round float64 to 16 bits; autograd rounds behind this cast.
         x = x.to(torch.float32)
+    if wanted is not wide and _alone(x):
+        rounded: Tensor = _NORM(x, p, axes, keepdim, wanted)
+        return rounded
     norm: Tensor = _NORM(x, p, axes, keepdim, wide)
     # Rounded out here, so that the gradient is made from the norm before.
     return norm if wanted is wide else norm.to(wanted)
+
+
+def _alone(x: Tensor) -> bool:
+    """Whether nobody will ask for the norm before it is rounded, which takes a pass of its own.
+
+    What goes over more elements than are counted is a norm of norms, of which only the last one is
+    rounded.
+    """
+    learns = torch.is_grad_enabled() and x.requires_grad
+    return not (learns or torch.compiler.is_compiling() or watched()) and countable(x)
 
 
 def _power(given: float | str) -> float:

@@ -82,7 +82,7 @@ def gradient(
     g_k0, g_k1, g_k2, n_k0, n_k1, n_k2,
     P: tl.constexpr, EXTREME: tl.constexpr, PHASE: tl.constexpr, WIDE: tl.constexpr,
     KEPT: tl.constexpr, REDUCED: tl.constexpr, UNIT: tl.constexpr, Y_UNIT: tl.constexpr,
-    STEP: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BP: tl.constexpr,
+    STEP: tl.constexpr, Y_STEP: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """PHASE is "plain", "once" (a row is one block), "ties" (left in `partial`) or "apply"."""
     kept_step: tl.constexpr = STEP if UNIT == "kept" else 1
@@ -97,13 +97,12 @@ def gradient(
     x_r0 = stepped(x_r0, STEP=STEP)
     x_r1 = stepped(x_r1, STEP=STEP)
     x_r2 = stepped(x_r2, STEP=kept_step)
-    if Y_UNIT == UNIT:
-        y_k0 = stepped(y_k0, STEP=STEP)
-        y_k1 = stepped(y_k1, STEP=STEP)
-        y_k2 = stepped(y_k2, STEP=reduced_step)
-        y_r0 = stepped(y_r0, STEP=STEP)
-        y_r1 = stepped(y_r1, STEP=STEP)
-        y_r2 = stepped(y_r2, STEP=kept_step)
+    y_k0 = stepped(y_k0, STEP=Y_STEP)
+    y_k1 = stepped(y_k1, STEP=Y_STEP)
+    y_k2 = stepped(y_k2, STEP=Y_STEP if UNIT == "reduced" else 1)
+    y_r0 = stepped(y_r0, STEP=Y_STEP)
+    y_r1 = stepped(y_r1, STEP=Y_STEP)
+    y_r2 = stepped(y_r2, STEP=Y_STEP if UNIT == "kept" else 1)
     wide: tl.constexpr = element(WIDE)
     blocks = tl.cdiv(rows, BM)
     part = tl.program_id(0) // blocks

@@ -25,13 +25,13 @@ def gradient_flat(
     """Groups of EACH neighbours, which lie in one row or in two: none is shorter than a group."""
     count = stepped(count, STEP=STEP)
     first = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)) * EACH
-    row = first // reduced
-    left = (row + 1) * reduced - first  # elements from the group's first on that are of its row
-    here = row_factor(grad, norm, row, rows, g_step, n_step, P=P, WIDE=WIDE)
-    behind = row_factor(grad, norm, row + 1, rows, g_step, n_step, P=P, WIDE=WIDE)
     each = tl.arange(0, EACH)[None, :]
     at = first[:, None] + each
     mask = at < count
     value = tl.load(x + at, mask=mask, other=0).to(element(WIDE))
+    row = first // reduced
+    left = (row + 1) * reduced - first  # elements from the group's first on that are of its row
+    here = row_factor(grad, norm, row, rows, g_step, n_step, P=P, WIDE=WIDE)
+    behind = row_factor(grad, norm, row + 1, rows, g_step, n_step, P=P, WIDE=WIDE)
     shared = tl.where(each < left[:, None], here[:, None], behind[:, None])
     tl.store(y + at, (slope(value, P=P) * shared).to(y.dtype.element_ty), mask=mask)
