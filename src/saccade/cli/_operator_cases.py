@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -295,14 +296,28 @@ def _norm_gradient(p: float, dim: int) -> Callable[[torch.dtype, str], Bout]:
 
         def run(function: Function) -> Callable[[], Any]:
             leaf = x.detach().requires_grad_()
-            y = function(leaf, p, dim)
-            grad = torch.ones_like(y)
-            # Forward is done once, outside the clock, and its graph is used again.
+            # Forward is done once, outside the clock, and its graph is used again: backward goes on
+            # forward's stream, and the default one cannot be part of a CUDA graph.
+            with _stream_of_its_own(device):
+                y = function(leaf, p, dim)
+                grad = torch.ones_like(y)
             return lambda: torch.autograd.grad(y, leaf, grad, retain_graph=True)
 
         return Bout(run(_ours("vector_norm")), run(torch.linalg.vector_norm))
 
     return make
+
+
+@contextmanager
+def _stream_of_its_own(device: str) -> Iterator[None]:
+    if device != "cuda":
+        yield
+        return
+    usual, other = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    other.wait_stream(usual)
+    with torch.cuda.stream(other):
+        yield
+    usual.wait_stream(other)
 
 
 def _shuffles() -> Iterator[OperatorCase]:
