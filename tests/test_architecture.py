@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tokenize
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -400,15 +401,20 @@ def rooms_imported(path):
     return found - {room(name)}
 
 
+@cache
 def is_module(name):
     """Whether a dotted name is one of ours."""
     path = SOURCE.parent / name.replace(".", "/")
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
+@cache
 def imports(path):
     """Modules that a file imports, wherever in it, but for those for type checkers alone."""
-    tree = ast.parse(path.read_text())
+    return list(found_imports(path, ast.parse(path.read_text())))
+
+
+def found_imports(path, tree):
     skipped = {
         id(child)
         for node in ast.walk(tree)
@@ -566,6 +572,7 @@ def test_the_rooms_have_an_order():
     TopologicalSorter(IMPORTS).prepare()
 
 
+@cache
 def modules_imported():
     """Of each module, those of ours that it names in an import: not the packages around them."""
     found = {}
@@ -601,7 +608,7 @@ def test_circles_are_found_within_functions_too(tmp_path):
         "if TYPE_CHECKING:\n    from saccade.ir import Graph\n"
         "def f():\n    from saccade.plan import text\n"
     )
-    assert list(imports(path)) == ["saccade.plan.text"]
+    assert imports(path) == ["saccade.plan.text"]
     graph = {"a": {"b", "c"}, "b": set(), "c": {"a"}}
     assert circle(graph) in (["a", "c", "a"], ["c", "a", "c"])
     assert circle(graph, {("a", "c")}) is None
