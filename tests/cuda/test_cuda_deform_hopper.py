@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from saccade.backends.cuda import cubins
+from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.gpus import gpu
+from saccade.backends.cuda.operation import bound
 from saccade.backends.cuda.target import GpuTarget
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
@@ -249,3 +251,15 @@ def test_an_older_triton_gets_columns(monkeypatch, version, kernel):
     compiler = Compiler(gpu("h200"), cubins.Cubins(90, disk=False))
     call = call_of(SAME, (6, 512, 19, 34), 256)
     assert compiler.launches(call.op, call.inputs, call.outputs)[1] == kernel
+
+
+def test_an_older_triton_gets_code_that_was_carried(monkeypatch):
+    monkeypatch.setattr(cubins, "triton_version", lambda: "3.6.0")
+    call = call_of(SAME, (6, 512, 19, 34), 256)
+    known = cubins.Cubins(90, disk=False)
+    _, _, keys = bound(DEFORM_HOPPER.name, call, DEFORM_HOPPER.launch(call))
+    code = Cubin("kernel", b"", (), 4, 0)
+    known.carry({known.portable_name(key): code for key in keys[:2]})
+    compiler = Compiler(gpu("h200"), known)
+    # What the last phase needs any Triton compiles.
+    assert compiler.launches(call.op, call.inputs, call.outputs)[1] == DEFORM_HOPPER.name
