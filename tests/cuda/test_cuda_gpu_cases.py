@@ -306,6 +306,20 @@ def test_each_access_is_checked(line, wanted, nbytes, address):
     assert text.count(bare) == 1 and text.index(".func") < text.index(".visible .entry")
 
 
+def test_a_copy_that_is_left_out_keeps_nobody_waiting():
+    copy = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];"
+    text, accesses = checked_ptx(f"{PTX}\t@%p70001 {copy}\n{END}")
+    assert accesses == (f"{copy.split(maxsplit=1)[0]} at code.py:12",)
+    block = [part.strip() for part in text[text.index("activemask") :].splitlines()]
+    assert block[1:4] == [
+        "mov.pred wanted, %p70001;", "selp.b32 bytes, 16, 0, wanted;", "add.s64 first, %rd1, 0;",
+    ]  # fmt: skip
+    assert block[8:12] == [
+        f"@taken {copy}", "setp.eq.and.s32 taken, inside, 0, wanted;",
+        "@taken mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r2], 16;", "}",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -314,7 +328,7 @@ def test_each_access_is_checked(line, wanted, nbytes, address):
         "@%p2 st.v2.f32 [%rd1], {%f1, %f2};",
         "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;",
         "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd1, {%r2}], [%r1];",
-        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];",
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r3, [%r2];",
         "ld.global.b32 %r1, [kernel_base];",
     ],
 )

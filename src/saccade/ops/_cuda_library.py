@@ -24,7 +24,7 @@ from saccade.ir import Op
 from saccade.kernels.base import Launch, View
 from saccade.kernels.cuda import kernels_for
 from saccade.kernels.cuda.base import CudaCall, selectable
-from saccade.kernels.select import Candidates
+from saccade.kernels.select import Candidate, Candidates
 from saccade.ops._cuda_reports import CudaReports
 from saccade.processes import Processes
 
@@ -47,7 +47,7 @@ class Compiler:
     def launches(
         self, op: Op, inputs: tuple[View, ...], outputs: tuple[View, ...]
     ) -> tuple[CudaCall, str, tuple[Launch, ...]]:
-        """The call, the cheapest kernel for it, and its phases.
+        """The call, the cheapest kernel for it whose code can be had, and its phases.
 
         Raises:
             OptionError: If no kernel takes the call.
@@ -58,8 +58,14 @@ class Compiler:
         if not found.able:
             reasons = "; ".join(map(str, found.refused))
             raise OptionError(f"no kernel takes {op.family} ({reasons})")
-        chosen = found.cheapest
+        ranked = sorted(found.able, key=lambda one: one.best.micros)
+        chosen = next((one for one in ranked if self._reachable(call, one)), ranked[0])
         return call, chosen.kernel.name, tuple(chosen.best.launches)
+
+    def _reachable(self, call: CudaCall, candidate: Candidate) -> bool:
+        """Whether its code is there or can be compiled: PyTorch may bring an older Triton."""
+        launches = tuple(candidate.best.launches)
+        return self._cubins.reachable(bound(candidate.kernel.name, call, launches)[2])
 
     def codes(self, keys: Iterable[CodeKey]) -> list[Cubin]:
         """Code; what is missing is compiled side by side.

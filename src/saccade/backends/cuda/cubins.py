@@ -86,6 +86,12 @@ def triton_version() -> str:
         return ""
 
 
+def compilable(entry: Entry) -> bool:
+    """Whether there is a Triton, and one that compiles this."""
+    found = triton_version()
+    return bool(found) and tuple(map(int, found.split(".")[:2])) >= entry.triton
+
+
 @dataclass(frozen=True, slots=True)
 class CubinTask:
     """A kernel to compile in a child."""
@@ -134,6 +140,14 @@ class Cubins:
     def has(self, kernel: str, config: Hashable) -> bool:
         """Whether there is code for a config, whatever its operands' alignment."""
         return (kernel, config) in self._configs
+
+    def reachable(self, keys: Iterable[CodeKey]) -> bool:
+        """Whether there is code for all keys, or can be."""
+        with self._lock:
+            return all(
+                compilable(kernel_named(key.kernel).entry(key.config)) or self._recalled(key)
+                for key in keys
+            )
 
     def each(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
         """The code of each of the keys; see `get`."""

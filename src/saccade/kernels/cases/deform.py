@@ -32,6 +32,10 @@ _SHAPES = (
      DeformConv(padding=(2, 1, 0, 3), groups=2, offset_groups=6)),
     ("many-filters", (1, 8, 4, 5), 280, (2, 2), DeformConv(groups=2)),
     ("few", (1, 3, 2, 3), 1, (3, 3), DeformConv(padding=(1, 1, 1, 1))),
+    # Channels in blocks of 64.
+    ("blocks", (2, 192, 9, 11), 72, (3, 3), DeformConv(padding=(1, 1, 1, 1))),
+    ("blocks-by-offsets", (1, 256, 8, 19), 300, (2, 3),
+     DeformConv((1, 2), (1, 0, 1, 2), (2, 1), offset_groups=2)),
 )  # fmt: skip
 _OFFSETS = Whole(-12, 12, 0.25)  # across borders, to whole pixels and between them
 _MASK = Whole(0, 4, 0.5)
@@ -96,6 +100,7 @@ _MORE = (
     _renamed(_case(5, dtype=F16), "f16"),
     _renamed(_case(5, dtype=F64), "f64"),
     _renamed(_case(0, dtype=BF16), "bf16"),
+    _renamed(_case(6, LAST, mask=False), "last"),
 )
 
 CASES = (

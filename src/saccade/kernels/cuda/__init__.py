@@ -83,6 +83,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "deform.implicit_gemm", ("DeformConv",), "deform.implicit_gemm", "DEFORM_IMPLICIT_GEMM",
     ),
+    CudaListed("deform.hopper", ("DeformConv",), "deform.hopper", "DEFORM_HOPPER"),
     CudaListed("deform.columns", ("DeformConv",), "deform.columns", "DEFORM_COLUMNS"),
     CudaListed("deform.gradient", ("DeformConvGradient",), "deform.gradient", "DEFORM_GRADIENT"),
     CudaListed("matmul.hopper", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER"),

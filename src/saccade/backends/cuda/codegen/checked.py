@@ -99,7 +99,12 @@ _CHECK = """\
 	setp.ne.and.s32 taken, inside, 0, wanted;
 	bar.warp.sync together;
 	@taken {access}
-	}}
+{otherwise}	}}
+"""
+# Who waits for a copy's bytes would wait forever for one that was left out.
+_NO_BYTES = """\
+	setp.eq.and.s32 taken, inside, 0, wanted;
+	@taken mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [{barrier}], {bytes};
 """
 _GUARD = r"(?:@(?P<guard>!?%p\d+)\s+)?"
 _AT = r"\[\s*(?P<address>%rd\d+)\s*(?:\+\s*(?P<offset>-?\d+)\s*)?\]"
@@ -109,6 +114,10 @@ _MOVE = re.compile(
 _COPY = re.compile(
     rf"{_GUARD}(?P<access>cp\.async\.c[ag]\.shared\.global[.:\w]*\s+\[[^\]]*\],\s*{_AT},"
     r"\s*(?P<bytes>0x[0-9a-f]+|\d+)(?:,\s*(?P<size>%r\d+))?\s*;)"
+)
+_BULK = re.compile(
+    rf"{_GUARD}(?P<access>cp\.async\.bulk\.shared::cta\.global\.mbarrier::complete_tx::bytes"
+    rf"\s+\[[^\]]*\],\s*{_AT},\s*(?P<bytes>\d+),\s*\[\s*(?P<barrier>%r\d+)\s*\]\s*;)"
 )
 # An access without a state space may go to global memory, too.
 _GLOBAL = re.compile(
@@ -157,7 +166,7 @@ def checked_ptx(ptx: str) -> tuple[str, tuple[str, ...]]:
 
 def _access(line: str) -> re.Match[str] | None:
     """A line's access to global memory, if it is one."""
-    found = _MOVE.fullmatch(line) or _COPY.fullmatch(line)
+    found = _MOVE.fullmatch(line) or _COPY.fullmatch(line) or _BULK.fullmatch(line)
     if found is None and _GLOBAL.match(line) and not _MAPPED.match(line):
         # Or an access that nobody looks at would pass for a checked one.
         raise CompileError(f"checked code has no check for {line}")
@@ -171,7 +180,9 @@ def _checked(found: re.Match[str], table: str, number: int) -> str:
         wanted = "setp.eq.s32 wanted, 0, 0;"
     else:
         wanted = f"{'not' if guard.startswith('!') else 'mov'}.pred wanted, {guard.lstrip('!')};"
+    otherwise = _NO_BYTES.format(**named) if named.get("barrier") else ""
     return _CHECK.format(
+        otherwise=otherwise,
         wanted=wanted,
         address=named["address"],
         offset=named["offset"] or 0,

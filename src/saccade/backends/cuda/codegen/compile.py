@@ -24,8 +24,6 @@ __all__ = [
 ]
 
 
-_GLUON_SINCE = (3, 8)
-"""The first Triton whose Gluon loads by TMA as convolutions want it."""
 _CHAINS = 90
 """Compute capability from which launches wait for each other by themselves."""
 
@@ -119,8 +117,8 @@ def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: A
     import triton  # noqa: PLC0415 - planning and running need none
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    if entry.gluon and tuple(map(int, triton.__version__.split(".")[:2])) < _GLUON_SINCE:
-        needed = ".".join(map(str, _GLUON_SINCE))
+    if tuple(map(int, triton.__version__.split(".")[:2])) < entry.triton:
+        needed = ".".join(map(str, entry.triton))
         raise CompileError(
             f"{entry.core} needs Triton {needed} or later, here is {triton.__version__}"
         )

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 __all__ = ["ELEMENT_BYTES", "Descriptor", "Entry", "Size"]
 
+_GLUON_SINCE = (3, 8)
+"""The first Triton whose Gluon loads by TMA as convolutions want it."""
 Size = str | int
 """A number that a descriptor needs: literal, or the name of an integer of the launch."""
 
@@ -88,6 +90,7 @@ class Entry:
             are none of `integers`.
         gluon: Whether the functions are Gluon's (`triton.experimental.gluon`), not Triton's.
         registers: The most that a thread may have at the start; 0 as many as there are.
+        since: The first Triton that compiles them, if that is no matter of course.
     """
 
     core: str
@@ -104,6 +107,12 @@ class Entry:
     descriptors: tuple[Descriptor, ...] = ()
     gluon: bool = False
     registers: int = 0
+    since: tuple[int, int] = (0, 0)
+
+    @property
+    def triton(self) -> tuple[int, int]:
+        """The first Triton that compiles it."""
+        return max(self.since, _GLUON_SINCE) if self.gluon else self.since
 
     @property
     def launch_integers(self) -> frozenset[str]:

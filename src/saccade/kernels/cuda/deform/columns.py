@@ -20,22 +20,29 @@ from math import ceil
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View
+from saccade.kernels.base import In, Launch, Operand, Temp, Variant, View
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, element_of
+from saccade.kernels.cuda.deform.columns_phases import (
+    column_element,
+    packed_weights,
+    parts_in,
+    pixels_last,
+    prepared,
+    scale_slots,
+    strides_of,
+    sum_type,
+    summed,
+)
 from saccade.kernels.cuda.deform.gradient_config import (
-    PREPARING,
     CudaDeformGradientConfig,
     GradientTile,
-    copying_programs,
     entry_of,
-    packing_programs,
     phase_launch,
 )
 from saccade.kernels.cuda.deform.half_products import (
     MASKS,
     PIXELS,
     WEIGHTS,
-    parts_of,
     scale_launches,
 )
 from saccade.kernels.cuda.machine import LAUNCH, cached_micros, stream_micros
@@ -47,8 +54,6 @@ __all__ = ["DEFORM_COLUMNS", "sample_tile"]
 _PIECE = 40 << 20  # bytes of columns: most of them stay in the L2 cache
 _PARTS = 16 << 20  # bytes of sums in parts
 _MOST = 1 << 31  # elements
-_SUMS: GradientTile = (16, 128, 0, 4, 1)  # pixels and outputs
-_SUMS_APART: GradientTile = (64, 32, 0, 4, 1)  # where the pixels are neighbours, not the outputs
 # Of the samples: pixels and channels of a block, and of the products.
 _WIDE_SAMPLES: tuple[GradientTile, ...] = ((8, 256, 0, 4, 1), (8, 128, 0, 4, 1), (8, 64, 0, 4, 1))
 _SAMPLES: tuple[GradientTile, ...] = ((16, 128, 0, 4, 1), (16, 64, 0, 4, 1))
@@ -86,14 +91,10 @@ def _columns(call: CudaCall) -> int:
     return x.shape[1] * weight.shape[2] * weight.shape[3] * y.shape[2] * y.shape[3]
 
 
-def _sum_type(call: CudaCall) -> DType:
-    return DType.F64 if call.inputs[0].dtype is DType.F64 else DType.F32
-
-
 def _sums_bytes(call: CudaCall, splits: int) -> int:
     """Of parts of a piece's sums."""
     y = call.outputs[0]
-    each = y.shape[1] * y.shape[2] * y.shape[3] * _sum_type(call).itemsize
+    each = y.shape[1] * y.shape[2] * y.shape[3] * sum_type(call).itemsize
     return splits * _together(call) * each
 
 
@@ -102,14 +103,14 @@ def _together(call: CudaCall) -> int:
     x, y = call.inputs[0], call.outputs[0]
     images = x.shape[0]
     each = _columns(call) * x.dtype.itemsize
-    each = max(1, each, y.shape[1] * y.shape[2] * y.shape[3] * _sum_type(call).itemsize * 2)
+    each = max(1, each, y.shape[1] * y.shape[2] * y.shape[3] * sum_type(call).itemsize * 2)
     most = max(1, _PIECE // each)
     return max(1, -(-images // max(1, -(-images // most))))
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     tiles = {DType.F64: _DOUBLE_TILES, DType.F32: _TILES}.get(call.inputs[0].dtype, _HALF_TILES)
-    tiles = _PARTED_TILES if _parts(call) else tiles
+    tiles = _PARTED_TILES if parts_in(call) else tiles
     block = sample_tile(call.inputs[0], call.inputs[0].shape[1] // call.op.offset_groups)
     timed = [
         (_micros(call, tile, splits), tile, splits)
@@ -167,7 +168,7 @@ def _product_micros(
     full = waves * machine.multiprocessors
     read = cached_micros(call, full * (tile[0] + tile[1]) * depth * dtype.itemsize, full)
     plain = {DType.F64: machine.flops / 2, DType.F32: machine.matrix_flops / 2}
-    parted = _parts(call)
+    parted = parts_in(call)
     rate = machine.matrix_flops if parted else plain.get(dtype, machine.matrix_flops)
     times = 2 * parted - 1 if parted else 1
     busy = waves * times * 2 * tile[0] * tile[1] * depth * machine.multiprocessors / rate
@@ -183,32 +184,19 @@ def _launches(
     call: CudaCall, block: GradientTile, tile: GradientTile, splits: int
 ) -> tuple[Launch, ...]:
     x, y = call.inputs[0], call.outputs[0]
-    source, view = _last(x)
+    source, view = pixels_last(x)
     launches: list[Launch] = []
-    if _parts(call):
+    if parts_in(call):
         launches += _scaled(call)
-    launches.append(_prepared(call, source if view is not x else _weights(call)))
+    launches.append(prepared(call, source if view is not x else packed_weights(call)))
     step = _together(call)
     for first in range(0, x.shape[0], step):
         images = min(step, x.shape[0] - first)
         piece = _ColumnsPiece(call, tile, splits, first, images * y.shape[2] * y.shape[3])
         launches.append(_sampled(piece, (source, view), block))
         launches.append(_multiplied(piece))
-        launches.append(_summed(piece))
+        launches.append(summed(piece.call, piece.sums, piece.splits, piece.first, piece.rows))
     return tuple(launches)
-
-
-def _last(x: View) -> tuple[Operand, View]:
-    """X with its channels as neighbours, or a copy that has them so."""
-    if x.channels_last:
-        return In(0), x
-    n, c, h, w = x.shape
-    size = max(16, n * c * h * w * x.dtype.itemsize)
-    return Temp(0, size), x._replace(strides=(h * w * c, 1, w * c, c))
-
-
-def _slots() -> Temp:
-    return Temp(3, 16)
 
 
 def _scaled(call: CudaCall) -> Iterator[Launch]:
@@ -217,43 +205,7 @@ def _scaled(call: CudaCall) -> Iterator[Launch]:
     }  # fmt: skip
     if call.op.mask:
         views[MASKS] = (In(len(call.inputs) - 1), call.inputs[-1])
-    return scale_launches(_slots(), views)
-
-
-def _parts(call: CudaCall) -> int:
-    return parts_of(call, call.inputs[0].dtype)
-
-
-def _column_element(call: CudaCall) -> str:
-    return "fp16" if _parts(call) else element_of(call.inputs[0])
-
-
-def _weights(call: CudaCall) -> Temp:
-    return Temp(1, max(16, call.inputs[1].nbytes))
-
-
-def _prepared(call: CudaCall, last: Operand) -> Launch:
-    x, weight, y = call.inputs[0], call.inputs[1], call.outputs[0]
-    k, c, r, s = weight.shape
-    packed = _column_element(call)
-    elements = (element_of(weight), packed, "i32", *(element_of(x),) * 3, packed, "i32")
-    config = CudaDeformGradientConfig(
-        "prepare", elements, PREPARING, parts=_parts(call), taps=(r, s)
-    )
-    packing = packing_programs(weight)
-    copying = 0 if x.channels_last else copying_programs(x, x.shape[0])
-    # Nothing is cleared, and no gradient copied: any pointer will do.
-    integers = {
-        "packing": packing, "clearing": 0, "copying": copying, "cleared": 0, "outputs": k, "c": c,
-        "columns": s, "first_image": 0, "all_channels": x.shape[1], "h": x.shape[2],
-        "wd": x.shape[3], "p": y.shape[2], "q": y.shape[3], "plane": 0,
-        **_strides("w", "kcrs", weight), **_strides("x", "nchw", x), **_strides("s", "nkpq", x),
-    }  # fmt: skip
-    operands: dict[str, Operand] = {
-        "w": In(1), "packed": _weights(call), "counts": _slots(), "x": In(0), "x_last": last,
-        "grad": In(0), "grad_last": _weights(call), "slots": _slots(),
-    }  # fmt: skip
-    return phase_launch(config, operands, integers, packing + copying)
+    return scale_launches(scale_slots(), views)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +243,8 @@ def _sampled(piece: _ColumnsPiece, source: tuple[Operand, View], block: Gradient
     mask = call.inputs[at]
     config = CudaDeformGradientConfig(
         "sampled",
-        (element_of(view), element_of(offset), element_of(mask), "i32", _column_element(call)),
-        block, (op.mask, view.dtype is DType.F64), _parts(call),
+        (element_of(view), element_of(offset), element_of(mask), "i32", column_element(call)),
+        block, (op.mask, view.dtype is DType.F64), parts_in(call),
         (weight.shape[2], weight.shape[3]),
         (*op.stride, *op.dilation, op.padding[0], op.padding[1]),
     )  # fmt: skip
@@ -303,11 +255,11 @@ def _sampled(piece: _ColumnsPiece, source: tuple[Operand, View], block: Gradient
         "offset_groups": op.offset_groups, "shared": shared, "first_channel": 0,
         "channels": shared, "plane": piece.plane,
         "x_n": view.strides[0], "x_h": view.strides[2], "x_w": view.strides[3],
-        **_strides("o", "ncpq", offset), **_strides("m", "ncpq", mask),
+        **strides_of("o", "ncpq", offset), **strides_of("m", "ncpq", mask),
     }  # fmt: skip
     taps = weight.shape[2] * weight.shape[3]
     operands: dict[str, Operand] = {
-        "x": x, "offset": In(2), "mask": In(at), "slots": _slots(), "kept": piece.kept,
+        "x": x, "offset": In(2), "mask": In(at), "slots": scale_slots(), "kept": piece.kept,
     }  # fmt: skip
     programs = -(-piece.rows // block[0]) * taps * op.offset_groups
     return phase_launch(config, operands, integers, programs)
@@ -317,10 +269,10 @@ def _multiplied(piece: _ColumnsPiece) -> Launch:
     call, tile = piece.call, piece.tile
     op: DeformConv = call.op
     x, weight, y = call.inputs[0], call.inputs[1], call.outputs[0]
-    element = _column_element(call)
+    element = column_element(call)
     config = CudaDeformGradientConfig(
-        "multiplied", (element, element, "i32", ELEMENTS[_sum_type(call)]), tile,
-        (x.dtype is DType.F64, op.mask), _parts(call), (weight.shape[2], weight.shape[3]),
+        "multiplied", (element, element, "i32", ELEMENTS[sum_type(call)]), tile,
+        (x.dtype is DType.F64, op.mask), parts_in(call), (weight.shape[2], weight.shape[3]),
         precision=dot_precision(call),
     )  # fmt: skip
     outputs = y.shape[1] // op.groups
@@ -329,35 +281,10 @@ def _multiplied(piece: _ColumnsPiece) -> Launch:
         "splits": piece.splits, "plane": piece.plane,
     }  # fmt: skip
     operands: dict[str, Operand] = {
-        "kept": piece.kept, "w": _weights(call), "slots": _slots(), "parts": piece.sums,
+        "kept": piece.kept, "w": packed_weights(call), "slots": scale_slots(), "parts": piece.sums,
     }  # fmt: skip
     programs = -(-piece.rows // tile[0]) * op.groups * -(-outputs // tile[1]) * piece.splits
     return phase_launch(config, operands, integers, programs)
-
-
-def _summed(piece: _ColumnsPiece) -> Launch:
-    call, y = piece.call, piece.call.outputs[0]
-    at = 3 if call.op.bias else 2  # what there is not, is not read
-    bias = call.inputs[at]
-    last = y.strides[1] == 1 or y.shape[1] == 1
-    flat = y.strides[3] == 1 and y.strides[2] == y.shape[3] and not last
-    flags = (call.op.bias, last, flat, y.dtype is DType.F64)
-    tile = _SUMS if last else _SUMS_APART
-    elements = (ELEMENTS[_sum_type(call)], element_of(bias), element_of(y))
-    config = CudaDeformGradientConfig("summed", elements, tile, flags)
-    integers = {
-        "pixels": piece.rows, "first_image": piece.first, "p": y.shape[2], "q": y.shape[3],
-        "outputs": y.shape[1], "splits": piece.splits, "b_k": bias.strides[0],
-        **_strides("y", "nkpq", y),
-    }  # fmt: skip
-    pixels = y.shape[2] * y.shape[3]
-    programs = piece.rows // max(1, pixels) * -(-pixels // tile[0]) * -(-y.shape[1] // tile[1])
-    operands: dict[str, Operand] = {"parts": piece.sums, "bias": In(at), "y": Out(0)}
-    return phase_launch(config, operands, integers, programs)
-
-
-def _strides(prefix: str, axes: str, view: View) -> dict[str, int]:
-    return {f"{prefix}_{axis}": s for axis, s in zip(axes, view.strides, strict=True)}
 
 
 DEFORM_COLUMNS = CudaKernel(

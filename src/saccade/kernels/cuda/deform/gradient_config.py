@@ -74,6 +74,7 @@ class _GradientPhase:
     sizes: str
     flags: str = ""
     uses: str = ""
+    gluon: bool = False
 
 
 _OFFSETS = "o_n o_c o_p o_q m_n m_c m_p m_q"
@@ -143,6 +144,16 @@ _PHASES: Mapping[str, _GradientPhase] = MappingProxyType(
             "pixels groups c k splits plane", "BM BN BK", "DOUBLE MASK",
             "TAPS PRECISION PARTS CHUNK",
         ),
+        "arranged": _GradientPhase(
+            "deform.hopper_copies_code:arranged", "w packed x x_last offset mask squares",
+            "squaring packing first_image p q h wd offset_groups pixels rows outputs padded c "
+            f"columns w_k w_c w_r w_s x_n x_c x_h x_w l_n l_h l_w {_OFFSETS}", "BLOCK BP BC",
+            "MASK HALF", "WINDOW ALL",
+        ),
+        "fused": _GradientPhase(
+            "deform.hopper_code:fused", "x squares w parts",
+            "pixels first_pixel rows shared k shares", "BM BN BK", "", "TAPS STAGES", gluon=True,
+        ),
         "summed": _GradientPhase(
             "deform.columns_code:summed", "parts bias y",
             "pixels first_image p q outputs splits b_k y_n y_k y_p y_q", "BM BN",
@@ -159,6 +170,10 @@ _MULTIPLES = frozenset(
      "kept_plane", "g_n", "g_p", "g_q", "x_n", "x_h", "x_w", "y_n", "y_c", "y_h", "y_w", "y_k",
      "y_p", "y_q")
 )  # fmt: skip
+
+
+_SINCE = ((0, 0), (3, 9))
+"""The first Triton that compiles a phase; whose Gluon takes PTX with addresses in shared memory."""
 
 
 def _integers_of(phase: str) -> tuple[str, ...]:
@@ -191,6 +206,8 @@ def entry_of(config: CudaDeformGradientConfig) -> Entry:
         constants["CHUNK"] = max(1, _TERMS // config.tile[2])
     if "PRECISION" in uses:
         constants["PRECISION"] = config.precision
+    if "STAGES" in uses:
+        constants["STAGES"] = config.tile[4]
     if "WINDOW" in uses:
         names = ("STRIDE_H", "STRIDE_W", "DILATION_H", "DILATION_W", "PAD_T", "PAD_L")
         constants.update(zip(("R", "S", *names), (*config.taps, *config.window), strict=True))
@@ -199,5 +216,5 @@ def entry_of(config: CudaDeformGradientConfig) -> Entry:
         phase.function,
         tuple(zip(phase.pointers.split(), config.elements, strict=True)), integers, constants,
         multiples=tuple(name for name in integers if name in _MULTIPLES),
-        warps=config.tile[3], stages=config.tile[4],
+        warps=config.tile[3], stages=config.tile[4], gluon=phase.gluon, since=_SINCE[phase.gluon],
     )  # fmt: skip
