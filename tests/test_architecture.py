@@ -157,6 +157,7 @@ IMPORTS = {
         "locks",
         "logs",
         "options",
+        "plan",
         "processes",
         "sources",
     },

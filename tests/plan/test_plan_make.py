@@ -254,7 +254,7 @@ def test_json_round_trip_of_every_kind_of_step():
     assert type(again.steps[0].phases[0].config) is type(plan.steps[0].phases[0].config)
 
 
-VERSION = 7  # of what `Plan.to_json` writes
+VERSION = 8  # of what `Plan.to_json` writes
 
 
 @pytest.mark.parametrize(

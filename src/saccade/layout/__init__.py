@@ -1,6 +1,7 @@
 """Graph and sizes to storage and kernels, chosen together."""
 
 from saccade.layout.assign import assign
+from saccade.layout.fitting import copy_of
 from saccade.layout.formats import INDIFFERENT, SPATIAL, Fills, Preferred
 from saccade.layout.select import Available, Decisions
 from saccade.layout.types import (
@@ -46,4 +47,5 @@ __all__ = [
     "Timings",
     "Tuned",
     "assign",
+    "copy_of",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from saccade.ir import BodyOp, Graph, Node, Op, Value
+from saccade.ir import BodyOp, Dim, Graph, Node, Op, Value
 from saccade.kernels.base import View
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
@@ -192,9 +192,8 @@ class _Assignment:
                 continue
             dense = row_major(stored.view.dtype, stored.view.shape)
             target = self.places.new(BufferKind.OUTPUT, value.name, dense, i)
-            self._copy(
-                f"{value.name} to the caller", stored, target, "the caller's memory is row-major"
-            )
+            name, why = f"{value.name} to the caller", "the caller's memory is row-major"
+            self._copy(name, value, stored, target, why)
 
     def bodies(self, lay_out: Callable[[Graph, Mapping[str, int]], GraphLayout]) -> None:
         """Lay out the graphs inside of operators, each for itself."""
@@ -221,19 +220,23 @@ class _Assignment:
             slot = Stored(result.buffer, offset, view)
             at += view.shape[op.axis]
             if view.size and not stored.is_at(slot):
-                self._copy(name, self._source(name, value, view), slot, _ELSEWHERE)
+                self._copy(name, value, self._source(name, value, view), slot, _ELSEWHERE)
 
     def _source(self, name: str, value: Value, wanted: View) -> Stored:
         """The stored value, or its copy where that is in the order of what it is copied to."""
         stored = self.places.stored[value]
         for view in self._views(value)[1:]:
             if view.channels_last == wanted.channels_last != stored.view.channels_last:
-                return self._converted(name, stored, view, _FASTER)
+                return self._converted(name, value, view, _FASTER)
         return stored
 
-    def _copy(self, name: str, source: Stored, target: Stored, why: str) -> None:
+    def _copy(self, name: str, value: Value, source: Stored, target: Stored, why: str) -> None:
         fit = self.fitter.reorder(source.view, target.view)
-        self._append(name, fit, (source,), (target,), f"copy: {why}")
+        self._append(name, fit, (source,), (target,), self._dims(value, value), f"copy: {why}")
+
+    def _dims(self, *values: Value) -> tuple[tuple[Dim, ...], ...]:
+        """Shapes of a step's operands and results, where steps find out sizes."""
+        return tuple(value.shape for value in values) if self.graph.counts else ()
 
     def _append(
         self,
@@ -241,13 +244,13 @@ class _Assignment:
         fit: Fit,
         inputs: tuple[Stored, ...],
         outputs: tuple[Stored, ...],
+        dims: tuple[tuple[Dim, ...], ...],
         note: str = "",
     ) -> None:
-        launches, op = self.fitter.launches(fit), fit.call.op
+        launches, op, choice = self.fitter.launches(fit), fit.call.op, fit.choice
         least = self.fitter.least_flops(fit)
-        self.steps.append(
-            StepLayout(name, op, fit.call, inputs, outputs, fit.choice, launches, note, least)
-        )
+        step = StepLayout(name, op, fit.call, inputs, outputs, choice, launches, note, least)
+        self.steps.append(step._replace(dims=dims) if dims else step)
 
     def _fit(self, node: Node) -> Fit:
         """How an operator would be done where its operands and results are."""
@@ -264,7 +267,7 @@ class _Assignment:
             passed = (*fit.choice.passed, self.apart[node])
             fit = fit._replace(choice=replace(fit.choice, passed=passed))
         ins = tuple(
-            self._converted(name, self.places.stored[value], view, fit.why or _FASTER)
+            self._converted(name, value, view, fit.why or _FASTER)
             for value, view in zip(node.inputs, fit.call.inputs, strict=True)
         )
         # What a kernel writes in other storage lies in the arena until it is copied.
@@ -272,20 +275,25 @@ class _Assignment:
             s if s.view == view else self.places.new(BufferKind.ARENA, f"{name}/reordered", view)
             for s, view in zip(outputs, fit.call.outputs, strict=True)
         )
-        self._append(name, fit, ins, outs)
+        dims = self._dims(*node.inputs, *node.outputs)
+        # With a size inside that a step finds out, it is another operator for fewer rows.
+        if dims and not node.op.symbols.isdisjoint(c.symbol for c in self.graph.counts):
+            dims = ()
+        self._append(name, fit, ins, outs, dims)
         if isinstance(fit.call.op, BodyOp):
             self.inside[len(self.steps) - 1] = fit.call.op.graphs(node.inputs, self.graph.constants)
-        for own, wanted in zip(outs, outputs, strict=True):
+        for value, own, wanted in zip(node.outputs, outs, outputs, strict=True):
             if own != wanted:
-                self._copy(name, own, wanted, fit.why)
+                self._copy(name, value, own, wanted, fit.why)
 
-    def _converted(self, name: str, stored: Stored, wanted: View, why: str) -> Stored:
+    def _converted(self, name: str, value: Value, wanted: View, why: str) -> Stored:
+        stored = self.places.stored[value]
         if wanted == stored.view:
             return stored
         # Values are written once, so that one copy serves all that read them later.
         key = (stored, wanted)
         if key not in self.converted:
             fresh = self.places.new(BufferKind.ARENA, f"{name}/reordered", wanted)
-            self._copy(name, stored, fresh, why)
+            self._copy(name, value, stored, fresh, why)
             self.converted[key] = fresh
         return self.converted[key]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saccade.backend import Backend
     from saccade.limits import Deadline
 
-__all__ = ["Fit", "Fitter"]
+__all__ = ["Fit", "Fitter", "copy_of"]
 
 _HOST = 1e5  # microseconds, an estimate of none: no reorder can be as bad as a step on the host
 
@@ -91,8 +91,7 @@ class Fitter:
 
     def reorder(self, source: View, target: View) -> Fit:
         """The copy from one storage to another."""
-        op = Move(_identity(source.shape))
-        call = self._call(op, (source,), (target,), (False,))
+        call = self._call(copy_of(source.shape), (source,), (target,), (False,))
         return self._plain(call) or self._host(call)
 
     def takes(self, graph: Graph) -> Taken:
@@ -218,7 +217,7 @@ def _dense(
     return tuple(found)
 
 
-def _identity(shape: tuple[int, ...]) -> IndexMap:
-    """The map that moves nothing."""
+def copy_of(shape: tuple[int, ...]) -> Move:
+    """The movement from one storage to another, which leaves every element at its index."""
     factors = tuple(Factor(n, i) for i, n in enumerate(shape))
-    return IndexMap(tuple((n,) for n in shape), factors, (1,) * len(shape))
+    return Move(IndexMap(tuple((n,) for n in shape), factors, (1,) * len(shape)))

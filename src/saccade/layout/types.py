@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from saccade.ir import Graph, Node, Op, Value
+from saccade.ir import Dim, Graph, Node, Op, Value
 from saccade.kernels.base import Call, Kernel, Launch, View
 from saccade.kernels.machine import Machine
 from saccade.kernels.select import Passed
@@ -202,7 +202,9 @@ class Timings(Protocol):
 class StepLayout(NamedTuple):
     """One operator with its storage and its kernel; for `least_flops` see `plan.Step`.
 
-    `bodies` are the graphs inside of the operator, laid out for themselves.
+    `bodies` are the graphs inside of the operator, laid out for themselves. `dims` are the shapes
+    of operands, then of results, before sizes were put in; none where steps of the graph find out
+    no sizes, or where the operator itself depends on one that they do.
     """
 
     name: str
@@ -215,6 +217,7 @@ class StepLayout(NamedTuple):
     note: str = ""
     least_flops: float | None = None
     bodies: tuple[tuple[Graph, GraphLayout], ...] = ()
+    dims: tuple[tuple[Dim, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

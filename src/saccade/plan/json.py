@@ -19,14 +19,26 @@ from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels.base import Config, Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
-from saccade.plan.types import Argument, Constant, Cut, Phase, Plan, Port, Ref, Role, Slot, Step
+from saccade.plan.types import (
+    Argument,
+    Constant,
+    Cut,
+    Phase,
+    Plan,
+    Port,
+    Ref,
+    Role,
+    RowCount,
+    Slot,
+    Step,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 __all__ = ["dump", "load"]
 
-_VERSION = 7  # of the format; no other is read
+_VERSION = 8  # of the format; no other is read
 # What reading any text may end in; deep nesting is a RecursionError.
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
@@ -62,6 +74,7 @@ class _StepRecord(TypedDict):
     measured: bool
     least_flops: float | None
     bodies: list[str]
+    rows: tuple[int, int, list[int], list[int], list[int], list[int]] | None
 
 
 def dump(plan: Plan) -> str:
@@ -156,6 +169,7 @@ def _step(step: Step) -> dict[str, object]:
         "measured": step.measured,
         "least_flops": step.least_flops,
         "bodies": list(map(dump, step.bodies)),
+        "rows": step.rows,
     }
 
 
@@ -174,7 +188,13 @@ def _read_step(entry: _StepRecord, device: str) -> Step:
         entry["measured"],
         entry["least_flops"],
         tuple(map(load, entry["bodies"])),
+        entry["rows"] and _read_rows(*entry["rows"]),
     )
+
+
+def _read_rows(source: int, known: int, *lists: list[int]) -> RowCount:
+    inputs, outputs, readers, whole = map(tuple, lists)
+    return RowCount(source, known, inputs, outputs, readers, whole)
 
 
 def _slot(slot: Slot) -> list[object]:

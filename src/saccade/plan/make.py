@@ -14,8 +14,10 @@ from saccade.kernels.base import Packing, Temp, View, interned
 from saccade.kernels.bind import Binder
 from saccade.layout import BufferKind, GraphLayout, StepLayout, Stored
 from saccade.limits import Deadline, Limits
+from saccade.locks import cached_property
 from saccade.plan.offsets import LiveBlock, assign_offsets, live_bytes
-from saccade.plan.types import Constant, Cut, Plan, Port, Ref, Slot, Step
+from saccade.plan.rows import all_row_counts
+from saccade.plan.types import Constant, Cut, Plan, Port, Ref, RowCount, Slot, Step
 
 __all__ = ["make"]
 
@@ -48,7 +50,7 @@ def make(
         PlanError: If the arena would be larger, or if it takes longer.
         OutOfMemoryError: If it needs more memory than there are addresses.
     """
-    planner = _Planner(graph, laid, Binder(threads, alignment=laid.alignment))
+    planner = _Planner(graph, laid, sizes, Binder(threads, alignment=laid.alignment))
     planner.lifetimes()
     planner.merge_aliases()
     limits = limits or Limits()
@@ -118,6 +120,7 @@ def _ports(names: Sequence[str], views: Sequence[View]) -> tuple[Port, ...]:
 class _Planner:
     graph: Graph
     laid: GraphLayout
+    symbols: Mapping[str, int]
     binder: Binder
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     root: dict[int, int] = field(default_factory=dict)
@@ -126,6 +129,11 @@ class _Planner:
     constants: dict[tuple[tuple[str, ...], Packing | None], int] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     slots: dict[int, Slot] = field(default_factory=dict)
+
+    @cached_property
+    def rows(self) -> Mapping[int, RowCount]:
+        """For numbers of steps, which of their rows have to be computed."""
+        return all_row_counts(self.graph, self.laid, self.symbols)
 
     def lifetimes(self) -> None:
         """First and last step that touches each arena buffer."""
@@ -222,6 +230,7 @@ class _Planner:
             step.note,
             measured is not None,
             step.least_flops,
+            rows=self.rows.get(i),
         )
 
     def packed(self, step: StepLayout, packing: Packing) -> Ref:

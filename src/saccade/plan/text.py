@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from saccade.errors import printable
 from saccade.plan.floor import floor
+from saccade.plan.rows import all_counted_steps
 from saccade.plan.types import Plan, Ref, Step
 from saccade.tables import Column, fitted
 
@@ -134,6 +135,12 @@ def _summary(plan: Plan) -> list[str]:
         f"floor {least.total:.0f} µs: arithmetic {least.arithmetic:.0f}, "
         f"memory {least.memory:.0f}, barriers {least.barriers:.0f}",
         _layouts(plan),
+        *(
+            f"{len(one.steps)} step(s) have as many rows as "
+            f"{printable(plan.outputs[one.source].name)} says, {one.bound} at most: "
+            f"{one.micros:.0f} µs"
+            for one in all_counted_steps(plan)
+        ),
         f"{len(plan.reorders)} reorder(s)",
     ]
     lines += [f"  {printable(step.name)}: {step.note}" for step in plan.reorders]

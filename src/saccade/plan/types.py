@@ -20,6 +20,7 @@ from saccade.locks import cached_property, forkless
 __all__ = [
     "Argument",
     "Constant",
+    "CountedSteps",
     "Cut",
     "Needs",
     "Phase",
@@ -27,6 +28,7 @@ __all__ = [
     "Port",
     "Ref",
     "Role",
+    "RowCount",
     "Slot",
     "Step",
 ]
@@ -37,6 +39,46 @@ class Slot(NamedTuple):
 
     ref: Ref
     view: View
+
+
+class RowCount(NamedTuple):
+    """What a step has rows of that it need not compute: those beyond a number that a step found.
+
+    Of an operand or a result with a factor, the first `factor · number` rows of the outermost axis
+    are true, or all of them where there are not as many; the step treats each row for itself.
+
+    Attributes:
+        source: Which output of the plan holds the number.
+        known: The step that finds it, an earlier one.
+        inputs, outputs: Factors of operands and results; 0 for one that is read as a whole.
+        readers: Later steps that read from the results' memory rows by the same number, in order.
+        whole: Those that read all that lies there.
+    """
+
+    source: int
+    known: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    readers: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
+class CountedSteps(NamedTuple):
+    """Steps that take as long as there are rows by one number.
+
+    Attributes:
+        source: Which output of the plan holds the number.
+        known: The step that finds it.
+        bound: From which number on all rows are computed.
+        micros: Estimated, for all rows.
+        steps: In order.
+    """
+
+    source: int
+    known: int
+    bound: int
+    micros: float
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -58,6 +100,7 @@ class Step:
         note: Anything else worth knowing, such as why a reorder is there.
         bodies: Plans of the graphs inside of the operator: of a loop's body, of branches. Their
             constants are called as in the plan around them; their arenas are of their own.
+        rows: Which rows have to be computed, where an earlier step finds that out.
     """
 
     name: str
@@ -72,6 +115,7 @@ class Step:
     measured: bool = False
     least_flops: float | None = None
     bodies: tuple[Plan, ...] = ()
+    rows: RowCount | None = None
 
     @cached_property
     def work(self) -> Work:

@@ -14,6 +14,7 @@ from weakref import ReferenceType, WeakSet, finalize
 
 import numpy as np
 
+from saccade.backends.cpu.runtime.counted_run import CountedRun, RowArguments
 from saccade.backends.cpu.runtime.driver import driver
 from saccade.backends.cpu.runtime.image import Linked
 from saccade.backends.cpu.runtime.results import Results
@@ -29,6 +30,7 @@ from saccade.held import holding
 from saccade.locks import cached_property, forkless
 
 if TYPE_CHECKING:
+    from saccade.backends.cpu.runtime.fewer_rows import FewerRows
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
     from saccade.plan import Needs, Phase, Plan, Step
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuProgram"]
 
+_WORTH, _WORTH_AT_FIRST = 1e3, 5e4
+"""Estimated microseconds that fewer rows have to save: of any run, which stops for them and fills
+memory with zeros, and of a program's first, which may have to read its plan for it."""
 _arenas = Workspaces(keep=1 << 60, reserve=4)
 """Of runs in flight: programs share them, so that a new size finds pages that are there."""
 _results = Results()
@@ -81,6 +86,11 @@ def expect_runs(needs: Iterable[Needs]) -> None:
         _results.expect(nbytes)
     if not _alive:
         _release()
+
+
+def _whole(_segment: int, length: int) -> Iterable[tuple[int, int]]:
+    """A segment in one piece, as `CountedRun.pieces`."""
+    return ((0, length),)
 
 
 class CpuProgram:
@@ -178,9 +188,10 @@ class CpuProgram:
     ) -> None:
         if len(self._segments) == len(self._native()):
             self._run_segments(state, arena, inputs, outputs, team)
-            return
-        with holding():
-            self._run_segments(state, arena, inputs, outputs, team)
+        else:
+            with holding():
+                self._run_segments(state, arena, inputs, outputs, team)
+        self.has_run = True
 
     def _run_segments(
         self,
@@ -192,16 +203,43 @@ class CpuProgram:
     ) -> None:
         arrays = (arena, *inputs, *outputs)
         state.bases[: self.tables.constant_base] = [a.ctypes.data for a in arrays]
-        for job, segment in zip(state.jobs, self._segments, strict=True):
+        counted = self.tables.counted
+        pieces: Callable[[int, int], Iterable[tuple[int, int]]] = _whole
+        if counted and not state.all_rows:
+            memory = (*arrays, *self._constants)
+            run = CountedRun(counted, state.jobs, outputs, memory, self._row_arguments)
+            pieces = run.pieces
+        for number, (job, segment) in enumerate(zip(state.jobs, self._segments, strict=True)):
             if job is None or isinstance(segment, Host):
                 assert isinstance(segment, Host)
                 memory = (*arrays, *self._constants)
-                self._run_hosts(segment, memory, state.host_clock, team)
-            elif job.count:
+                for first, end in pieces(number, segment.end - segment.first):
+                    part = Host(segment.first + first, segment.first + end)
+                    self._run_hosts(part, memory, state.host_clock, team)
+            elif job.count or counted:
                 job.counters.fill(0)
-                self._run_job(job, team)
-                if state.fault[0]:
-                    self._raise_fault(state, segment)
+                for first, end in pieces(number, job.count):
+                    if counted:
+                        job.between(first, end)
+                    self._run_job(job, team)
+                    if state.fault[0]:
+                        self._raise_fault(state, segment)
+
+    def _row_arguments(self, number: int, rows: int) -> RowArguments | None:
+        """Those that steps behind a counted point take for so many rows, if it is worth it."""
+        point = self.tables.counted[number]
+        saved = point.micros * (1 - rows / point.bound)
+        # Finding them takes some milliseconds, and the plan, which a warm start has not read.
+        if saved < _WORTH or (saved < _WORTH_AT_FIRST and not self.has_run):
+            return None
+        return self._fewer_rows.arguments(number, rows)
+
+    @cached_property
+    def _fewer_rows(self) -> FewerRows:
+        with forkless:
+            from saccade.backends.cpu.runtime.fewer_rows import FewerRows  # noqa: PLC0415 - few need it
+
+        return FewerRows(self.plan, self.tables)
 
     def _take_state(self) -> RunState:
         try:
@@ -266,21 +304,32 @@ class CpuProgram:
 
         A host step is one without a phase, on the caller's thread.
         """
-        return self.stopwatch(cast("Sequence[Array]", inputs)).readings(repeat)
+        watch = self.stopwatch(cast("Sequence[Array]", inputs), all_rows=False)
+        return watch.readings(repeat)
 
     def stopwatch(
         self,
         inputs: Sequence[Array],
         outputs: Sequence[Array] | None = None,
         memory: Array | None = None,
+        *,
+        all_rows: bool = True,
     ) -> Stopwatch:
         """Clocked runs; arrays for the outputs and memory for the arena let programs share them.
+
+        Args:
+            inputs: As of `run`.
+            outputs: Where results go.
+            memory: For the arena.
+            all_rows: Whether every step computes all rows, however many there are: times of
+                kernels are compared for the sizes that were planned for.
 
         Raises:
             OutOfMemoryError: If the system does not give what it needs.
         """
         try:
             state = RunState(self.tables, self._constants, self._segments)
+            state.all_rows = all_rows
             return Stopwatch(
                 self.tables, self.plan, state, self._run_state, inputs, outputs, memory
             )

@@ -66,7 +66,7 @@ class Stopwatch:
         self._clocks = [np.zeros((max(job.count, 1), self._threads, 2), np.int64) for job in jobs]
         self._counts = [job.count for job in jobs]
         for job, clock in zip(jobs, self._clocks, strict=True):
-            job.words[7] = clock.ctypes.data
+            job.clocked(clock)
         state.host_clock = np.zeros((len(plan.steps), 2), np.int64)
 
     def runs(self, count: int, *, warm: bool = True) -> Array:

@@ -8,24 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from saccade.locks import forkless
+
 if TYPE_CHECKING:
+    from saccade.backends.cpu.codegen.parameters import Parameters
     from saccade.backends.cpu.runtime.objects import Key, ObjectFile
     from saccade.ir import Array
     from saccade.plan import Plan, Step
 
-__all__ = ["Code", "Host", "Native", "ProgramTables", "tables_of"]
+__all__ = ["Code", "CountedPoint", "Host", "Native", "ProgramTables", "tables_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A phase's function, and what its checked accesses are called."""
+    """A phase's function.
+
+    Attributes:
+        symbol: Its name.
+        accesses: What its checked accesses are called.
+        parameters: Names of its parameters, where argument blocks are made while running.
+    """
 
     symbol: str
     accesses: tuple[str, ...] = ()
+    parameters: Parameters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,23 @@ class Host:
     end: int
 
 
+class CountedPoint(NamedTuple):
+    """Where a number has become known that counts rows of later steps (`plan.rows`).
+
+    Attributes:
+        source: Which output holds it.
+        segment, at: The segment and the phase, or the host's step, that it is known before.
+        bound: From which number on all rows are computed.
+        micros: Estimated, of the steps that are counted, for all rows.
+    """
+
+    source: int
+    segment: int
+    at: int
+    bound: int
+    micros: float
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramTables:
     """A program's tables.
@@ -63,6 +90,7 @@ class ProgramTables:
         segments: What runs, in order.
         counts: How many of the outputs, the last ones, are numbers that the run finds out.
         cuts: What these say of other outputs; see `runtime.lengths`.
+        counted: Where steps behind may run for fewer rows, in order.
     """
 
     threads: int
@@ -74,6 +102,7 @@ class ProgramTables:
     segments: tuple[Native | Host, ...]
     counts: int = 0
     cuts: tuple[tuple[int, int, int, int], ...] = ()
+    counted: tuple[CountedPoint, ...] = ()
 
     @property
     def constant_base(self) -> int:
@@ -87,11 +116,12 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> ProgramTables:
     known: list[Code] = []
     segments: list[Native | Host] = []
     at = 0
+    counted = _counted(plan)
     for host, steps in plan.segments():
         if host:
             segments.append(Host(at, at + len(steps)))
         else:
-            segments.append(_native(steps, files, codes, known))
+            segments.append(_native(steps, files, codes, known, named=bool(counted)))
         at += len(steps)
     return ProgramTables(
         plan.threads,
@@ -106,19 +136,45 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> ProgramTables:
         tuple(segments),
         plan.counts,
         tuple((cut.output, cut.axis, cut.count, cut.factor) for cut in plan.cuts),
+        counted,
+    )
+
+
+def _counted(plan: Plan) -> tuple[CountedPoint, ...]:
+    """Where numbers become known, by segment and phase."""
+    if not plan.counts:
+        return ()
+    with forkless:
+        from saccade.plan.rows import all_counted_steps  # noqa: PLC0415 - a warm start has tables
+
+    behind: list[tuple[int, int]] = []  # for each step, the position that follows it
+    for number, (host, steps) in enumerate(plan.segments()):
+        at = 0
+        for step in steps:
+            at += 1 if host else len(step.phases)
+            behind.append((number, at))
+    return tuple(
+        CountedPoint(group.source, *behind[group.known], group.bound, group.micros)
+        for group in all_counted_steps(plan)
     )
 
 
 def _native(
-    steps: Sequence[Step], files: Mapping[Key, ObjectFile], codes: dict[str, int], known: list[Code]
+    steps: Sequence[Step],
+    files: Mapping[Key, ObjectFile],
+    codes: dict[str, int],
+    known: list[Code],
+    *,
+    named: bool,
 ) -> Native:
+    """A segment; codes that are not `known` are added, with parameters if these are `named`."""
     words: list[int] = []
     table: list[tuple[int, int]] = []
     for kernel, phase in ((step.kernel or "", phase) for step in steps for phase in step.phases):
         file = files[kernel, phase.config]
         if file.symbol not in codes:
             codes[file.symbol] = len(known)
-            known.append(Code(file.symbol, file.accesses))
+            known.append(Code(file.symbol, file.accesses, file.parameters if named else None))
         table.append((codes[file.symbol], len(words)))
         words += file.parameters.words(phase)
     return Native(np.array(words, np.int64), np.array(table, np.int64).reshape(-1, 2))

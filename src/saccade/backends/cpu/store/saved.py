@@ -11,15 +11,23 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.driver import provide
 from saccade.backends.cpu.runtime.image import Image, Linked, map_image
 from saccade.backends.cpu.runtime.program import CpuProgram
-from saccade.backends.cpu.runtime.tables import Code, Host, Native, ProgramTables
+from saccade.backends.cpu.runtime.tables import (
+    Code,
+    CountedPoint,
+    Host,
+    Native,
+    ProgramTables,
+)
 from saccade.backends.cpu.store.constants import stored_constants
 from saccade.errors import CacheError
 from saccade.locks import forkless
@@ -124,6 +132,8 @@ def encode_program(
         "counts": tables.counts,
         "cuts": tables.cuts,
         "codes": [[code.symbol, *code.accesses] for code in tables.codes],
+        "counted": tables.counted,
+        "parameters": [code.parameters and astuple(code.parameters) for code in tables.codes],
         "segments": [_segment(segment) for segment in tables.segments],
         "image": [len(image.code), dict(image.symbols), image.slots, image.imports],
         **more,
@@ -273,15 +283,26 @@ def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[ProgramTab
         phases = np.frombuffer(content, np.int64, 2 * second, at + 8 * first)
         segments.append(Native(arguments, phases.reshape(-1, 2)))
         at += 8 * (first + 2 * second)
+    codes = [
+        Code(symbol, tuple(accesses), parameters and _parameters(*parameters))
+        for (symbol, *accesses), parameters in zip(
+            header["codes"], header["parameters"], strict=True
+        )
+    ]
     tables = ProgramTables(
         header["threads"],
         header["arena_bytes"],
         header["inputs"],
         tuple((tuple(shape), dtype) for shape, dtype in header["outputs"]),
         tuple(header["constants"]),
-        tuple(Code(symbol, tuple(accesses)) for symbol, *accesses in header["codes"]),
+        tuple(codes),
         tuple(segments),
         header["counts"],
         tuple(tuple(cut) for cut in header["cuts"]),
+        tuple(CountedPoint(*point) for point in header["counted"]),
     )
     return tables, at
+
+
+def _parameters(pointers: Sequence[str], integers: Sequence[tuple[str, int | None]]) -> Parameters:
+    return Parameters(tuple(pointers), tuple((name, count) for name, count in integers))
