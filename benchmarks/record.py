@@ -132,6 +132,18 @@ class ResultFile:
     records: tuple[Record, ...]
 
 
+_MEMORY = 0.01
+"""Share by which the memory of one machine may differ from start to start."""
+
+
+def _same_machine(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    (a, first), (b, second) = (
+        (machine.get("memory_bytes", 0), {k: v for k, v in machine.items() if k != "memory_bytes"})
+        for machine in (one, other)
+    )
+    return first == second and abs(a - b) <= _MEMORY * max(a, b)
+
+
 def merge(old: ResultFile | None, new: ResultFile) -> ResultFile:
     """The new records, and those of the old that they do not replace.
 
@@ -140,7 +152,7 @@ def merge(old: ResultFile | None, new: ResultFile) -> ResultFile:
     """
     if old is None:
         return new
-    if old.machine != new.machine or old.suite != new.suite:
+    if not _same_machine(old.machine, new.machine) or old.suite != new.suite:
         raise RecordError(f"the {old.suite} records are another machine's: remove them first")
     records = {record.key: record for record in (*old.records, *new.records)}
     return dataclasses.replace(new, records=tuple(records.values()))
