@@ -40,7 +40,7 @@ def render(folder: Path) -> str:
         RecordError: As of `render_all`.
     """
     makers: dict[str, ResultFile] = {}
-    for results in sorted(_whole(folder), key=_newness):
+    for results in sorted(_whole(folder), key=_generation):
         makers[results.machine["cpu"].partition(" ")[0]] = results
     tables = [
         _table(machine_name(results.machine), results, [], [*_networks(results, MODELS)])
@@ -53,6 +53,12 @@ def render(folder: Path) -> str:
         rows += [row for one in mine for row in _operators(one, GPU_OPERATORS[:1], 1e3, "µs")]
         tables.append(_table(results.machine["gpu"], results, mine, rows))
     return "\n\n".join(tables)
+
+
+def _generation(results: ResultFile) -> tuple[int, int, tuple[str, str]]:
+    """The processor's, by its maker's count, whatever was measured last."""
+    family, model = (int(results.machine.get(name) or 0) for name in ("family", "model"))
+    return family, model, _newness(results)
 
 
 def _newness(results: ResultFile) -> tuple[str, str]:
