@@ -87,6 +87,47 @@ def test_rows_that_are_copied_as_float32(hold, depth, place):
         run(hold, op, arrays, BF16, place=place, exact=True, runs=AVX2)
 
 
+@pytest.mark.parametrize("depth", [1, 9, 37])
+@pytest.mark.parametrize(
+    "op", [Conv2d(padding=(2,) * 4, dilation=(2, 2)), Conv2d(padding=(1,) * 4), Conv2d()], ids=str
+)
+def test_images_that_are_widened_ahead(hold, op, depth):
+    """Borders of every kind, rows of images that lie apart, a residual beside."""
+    op = dataclasses.replace(op, epilogue=parse("relu(add($0, $1))"))
+    arrays = [exact_operands(s, BF16, RNG) for s in ((2, depth, 9, 7), (70, depth, 3, 3))]
+    (y,) = storage.reference(dataclasses.replace(op, epilogue=Conv2d().epilogue), arrays)
+    arrays.append(exact_operands(y.shape, BF16, RNG))
+    wide = lambda kind, shape: nhwc_view(kind, shape, shape[1] + 3)  # noqa: E731
+    views = (nhwc_view(BF16, y.shape),)
+    run(hold, op, arrays, BF16, place=wide, views=views, exact=True, runs=AVX2)
+
+
+def test_sums_in_parts_of_images_that_are_widened_ahead(hold):
+    op = Conv2d(padding=(1,) * 4)
+    arrays = [exact_operands(s, BF16, RNG) for s in ((1, 640, 3, 2), (70, 640, 3, 3))]
+    views = (nhwc_view(BF16, (1, 640, 3, 2)), row_major(BF16, (70, 640, 3, 3)))
+    target = described_target("zen4", "avx2")
+    call = Call(op, views, (nhwc_view(BF16, (1, 70, 3, 2)),), (False, True), target)
+    phases = [launch.config.phase for launch in CONV2D_DIRECT.launch(call)]
+    assert phases[0] == "widen" and phases[-1] == "sum"
+    run(hold, op, arrays, BF16, exact=True, runs=AVX2)
+
+
+def test_images_are_widened_ahead_where_elements_are_read_often():
+    avx2 = described_target("zen4", "avx2")
+    image, same = (1, 32, 14, 14), Conv2d(padding=(1,) * 4)
+    assert config(avx2, same, image, (64, 32, 3, 3)).phase == "widen"
+    assert config(avx2, same, image, (32, 32, 3, 3)).phase == "whole"  # 288 products of each
+    for op, kind, target in (
+        (dataclasses.replace(same, stride=(2, 2)), BF16, avx2),  # 144
+        (same, F32, avx2),
+        (same, BF16, ZEN4),
+    ):
+        assert config(target, op, image, (64, 32, 3, 3), kind=kind).phase == "whole"
+    assert config(avx2, dataclasses.replace(same, groups=2), image, (64, 16, 3, 3)).phase == "whole"
+    assert config(avx2, same, (1, 32, 2, 2), (64, 32, 3, 3)).pairs  # a stream of weights
+
+
 @pytest.mark.parametrize("depth", [6, 7])
 def test_few_pixels_are_summed_in_pairs_everywhere(hold, depth):
     op = Conv2d(epilogue=BIAS_RELU)

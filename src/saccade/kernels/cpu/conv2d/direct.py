@@ -18,6 +18,11 @@ from collections.abc import Iterator
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
+from saccade.kernels.cpu.conv2d.direct_ahead import (
+    is_widened_ahead,
+    read_wide,
+    widened_ahead,
+)
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows
@@ -62,10 +67,13 @@ def window_of(call: CpuCall, spec: EpilogueSpec) -> SlidingWindows:
 
 def _variants(call: CpuCall) -> Iterator[Variant]:
     spec = conv_epilogue(call)
+    window = window_of(call, spec)
+    if is_widened_ahead(call, window):
+        return widened_ahead(call, _variants(read_wide(call)))
     speed, (x, w) = machine(call.target), call.inputs[:2]
     # Weights wait in memory for most of a run; images were written by the step before.
     traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
-    return with_splits(call, spec, window_of(call, spec), traffic, w.nbytes / speed.bandwidth)
+    return with_splits(call, spec, window, traffic, w.nbytes / speed.bandwidth)
 
 
 def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:

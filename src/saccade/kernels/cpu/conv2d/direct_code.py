@@ -9,6 +9,7 @@ from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike
 from saccade.ir.expr import parse
+from saccade.kernels.cpu.conv2d.direct_ahead import emit_widen
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_pixels import DirectSizes, PixelWalk, Spot, TapRegion
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS
@@ -287,5 +288,7 @@ def emit_direct(k: KernelBuilder, config: DirectConfig) -> None:
     """Emit the convolution that `config` describes."""
     if config.phase == "sum":
         emit_sum_of_parts(k, config.epilogue)
+    elif config.phase == "widen":
+        emit_widen(k)
     else:
         _Direct(k, config).emit()

@@ -41,7 +41,8 @@ class DirectConfig:
         unit: Whether neighbouring input channels are neighbours in memory.
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
         flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
-        phase: `whole` sums with their epilogue, sums of `rows` of taps, or the `sum` of parts.
+        phase: `whole` sums with their epilogue, sums of `rows` of taps, the `sum` of parts, or
+            `widen` (the image as float32).
         copied: Whether products read a copy of the chunk's pixels, made after the prologue.
         prologue: Expression applied to every loaded element; `$0` for none.
         prologue_operands: Type of the elements of each of its operands.
