@@ -19,6 +19,7 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Temp, Variant, View
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
+from saccade.kernels.cpu.conv2d.microkernel import copy_wide
 from saccade.kernels.cpu.machine import machine
 
 if TYPE_CHECKING:
@@ -111,7 +112,6 @@ _CONFIG = DirectConfig(
 def emit_widen(k: KernelBuilder) -> None:
     """Emit the phase: every element of x, whose channels are neighbours, as float32."""
     x, wide, g = k.pointer("x", "bfloat16"), k.pointer("wide"), k.sizes(_WidenSizes)
-    main = g.depth // k.lanes * k.lanes
     with k.chunks((g.total + (g.share - 1)) // g.share) as chunk:
         first = chunk * g.share
         with k.range(first, k.minimum_int(first + g.share, g.total)) as row:
@@ -119,7 +119,4 @@ def emit_widen(k: KernelBuilder) -> None:
             line = x + (image * g.x_n + (row - image * g.height) * g.x_h)
             with k.range(0, g.width) as column:
                 source, to = line + column * g.x_w, wide + (row * g.width + column) * g.depth
-                with k.range(0, main, k.lanes) as c:
-                    to.store(source.vec(c), c)
-                with k.range(main, g.depth) as c:
-                    to.store(source.load(c), c)
+                copy_wide(k, source, to, g.depth)

@@ -30,6 +30,7 @@ __all__ = [
     "add",
     "add_pairs",
     "anchored",
+    "copy_wide",
     "fence",
     "in_pairs",
     "steps_of",
@@ -192,6 +193,15 @@ def accumulate(
         for row, distance, tile in zip(rows, steps, sums, strict=True):
             last = row.half_pair((count - 1) * distance)
             add_pairs(k, tile, k.broadcast(last), vectors)
+
+
+def copy_wide(k: KernelBuilder, source: Ptr, to: Ptr, count: Int) -> None:
+    """So many neighbours as float32, in vectors and what is left of them."""
+    main = count // k.lanes * k.lanes
+    with k.range(0, main, k.lanes) as at:
+        to.store(source.vec(at), at)
+    with k.range(main, count) as at:
+        to.store(source.load(at), at)
 
 
 def _vectors(

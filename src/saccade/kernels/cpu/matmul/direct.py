@@ -24,7 +24,13 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_config import Cuts, TileSchedule, blockings, schedules
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
-from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+from saccade.kernels.cpu.conv2d.microkernel import (
+    Reduction,
+    accumulate,
+    anchored,
+    copy_wide,
+    zero_sums,
+)
 from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
 from saccade.kernels.cpu.machine import machine
@@ -85,13 +91,8 @@ class _Product:
     def _widen(self, copy: Ptr, batch: tuple[Int, Int], first: Int, stop: Int) -> None:
         """Rows `first … stop - 1` of a, whose elements are neighbours, in this thread's scratch."""
         k, g = self.k, self.g
-        main = g.inner // k.lanes * k.lanes
         with k.range(first, stop) as number:
-            source, to = self._row(batch, number), copy + (number - first) * g.inner
-            with k.range(0, main, k.lanes) as at:
-                to.store(source.vec(at), at)
-            with k.range(main, g.inner) as at:
-                to.store(source.load(at), at)
+            copy_wide(k, self._row(batch, number), copy + (number - first) * g.inner, g.inner)
 
     def _row(self, batch: tuple[Int, Int], number: Int) -> Ptr:
         g = self.g
