@@ -29,11 +29,11 @@ def _last(
 
 
 @triton.jit
-def _pack(
-    pid, w, packed, slots, outputs, c, columns, w_k, w_c, w_r, w_s,
-    PARTS: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+def taps_of(
+    pid, w, c, columns, w_k, w_c, w_r, w_s,
+    TAPS: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """The taps of some channels of one output."""
+    """One output, some of its channels, its taps, and their weights as [taps, channels]."""
     blocks = tl.cdiv(c, BLOCK)
     out = pid // blocks
     channel = pid % blocks * BLOCK + tl.arange(0, BLOCK)
@@ -41,6 +41,18 @@ def _pack(
     places = (tap // columns * w_r + tap % columns * w_s)[None, :] + channel[:, None] * w_c
     there = (channel < c)[:, None] & (tap < TAPS)[None, :]
     value = tl.trans(tl.load(w + out * w_k + places, mask=there, other=0))
+    return out, channel, tap, value
+
+
+@triton.jit
+def _pack(
+    pid, w, packed, slots, outputs, c, columns, w_k, w_c, w_r, w_s,
+    PARTS: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """The taps of some channels of one output."""
+    out, channel, tap, value = taps_of(
+        pid, w, c, columns, w_k, w_c, w_r, w_s, TAPS=TAPS, BLOCK=BLOCK, BT=BT
+    )
     at = (tap * outputs + out)[:, None] * c + channel[None, :]
     there = (tap < TAPS)[:, None] & (channel < c)[None, :]
     if PARTS > 0:

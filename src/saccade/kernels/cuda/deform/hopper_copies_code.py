@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.deform.gradient_copies_code import _last
+from saccade.kernels.cuda.deform.gradient_copies_code import _last, taps_of
 from saccade.kernels.cuda.deform.implicit_gemm_code import load_wide, square
 
 
@@ -17,13 +17,9 @@ def _arrange(
     A block's rows are swizzled as in shared memory, and its channels in the order in which
     `hopper_code` samples them: eight of a thread for one operand's pairs, and quarters of those.
     """
-    blocks = tl.cdiv(c, BLOCK)
-    out = pid // blocks
-    channel = pid % blocks * BLOCK + tl.arange(0, BLOCK)
-    tap = tl.arange(0, BT)
-    places = (tap // columns * w_r + tap % columns * w_s)[None, :] + channel[:, None] * w_c
-    there = (channel < c)[:, None] & (tap < TAPS)[None, :]
-    value = tl.trans(tl.load(w + out * w_k + places, mask=there, other=0))
+    out, channel, tap, value = taps_of(
+        pid, w, c, columns, w_k, w_c, w_r, w_s, TAPS=TAPS, BLOCK=BLOCK, BT=BT
+    )
     term = channel // 32 % 2 * 32 + channel // 2 % 4 * 8 + channel // 8 % 4 * 2 + channel % 2
     place = ((term // 8) ^ (out % 8)) * 8 + term % 8
     at = (channel // 64 * (TAPS * padded * 64) + place)[None, :]
