@@ -8,6 +8,7 @@ import pytest
 from loop_models import hold, model
 
 import saccade
+from saccade.by_value import ByValueModel
 from saccade.errors import UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.intervals import interval_of
@@ -121,6 +122,83 @@ def test_masks_are_pasted_into_their_boxes():
     compiled = hold(built, *runs, reference=False)
     plan = compiled.plan(x=(5, 5, 7), b=(5, 4), n=())
     assert sum(bool(step.bodies) for step in plan.steps) == 1
+
+
+# The same in images of any size: room for a mask follows from theirs, as does what it is pasted into.
+OF_ANY_SIZE = {"float[k, 12, 15]": "float[k, H, W]", "h12": "high", "w15": "wide", "(n, t, e)": "(n, t, none)"}  # fmt: skip
+SIZES_OF_THE_IMAGE = """ish = Shape(image) high = Gather(ish, z) wide = Gather(ish, o) whi = Concat<axis=0>(wide, high) wh1 = Cast<to=1>(whi) wh = Mul(wh1, part)
+none_ = Concat<axis=0>(z, high, wide) none = ConstantOfShape(none_) """
+
+
+def test_masks_are_pasted_into_images_of_any_size():
+    body = PASTED
+    for fixed, free in OF_ANY_SIZE.items():
+        body = body.replace(fixed, free)
+    built = _model(
+        SIZES_OF_THE_IMAGE + body,
+        "float[H, W] image, float[5, 5, 7] x, float[5, 4] b, int64 n", "float[n, H, W] y",
+        zf2=np.float32([0, 0]), part=np.float32([0.9, 0.95]),
+    )  # fmt: skip
+    boxes = np.float32([[1, 2, 9, 8], [0, 0, 99, 99], [3, 5, 4, 6], [-4, 3, 20, 9], [2, 2, 2, 2]])
+    x = RNG.random((5, 5, 7)).astype(np.float32)
+    runs = [
+        {"image": np.zeros(size, np.float32), "x": x, "b": boxes, "n": np.array(n)}
+        for size, n in (((12, 15), 5), ((31, 9), 5), ((12, 15), 0), ((7, 40), 3))
+    ]
+    compiled = hold(built, *runs, reference=False)
+    assert not isinstance(compiled, ByValueModel), "planned for each size, and imported once"
+
+
+ANY_SIZE = {
+    "resized": "b = MatMul(f, g) q = Cast<to=7>(b) s0 = Max(q, low) ish = Shape(x) s = Min(s0, ish) lm = Concat<axis=0>(lead, s) m = Reshape(mask, m1157) " + " ".join(
+        f"a{at} = Resize<{how}>(m, , , lm)" for at, how in enumerate(RESIZES[:6])
+    ),
+    "parts": PARTS["parts"][0],
+    "side by side": "h = Slice(x, z, r, z) d = Slice(x, p, far, z) a0 = Concat<axis=0>(h, d, h) d1 = Slice(x, z, r, o) d2 = Slice(x, p, far, o) a1 = Concat<axis=1>(d1, d2)",
+    "other shapes": "a = Slice(x, z, r, o) a0 = Reshape(a, m1) k = Slice(x, z, r, z) b = Slice(k, z, p, o) a1 = Reshape(b, m1)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANY_SIZE)
+def test_parts_of_any_size(name):
+    """What data decide, of an operand whose own size the inputs decide."""
+    body = ANY_SIZE[name]
+    outputs = [word for word in body.split() if word[0] == "a" and word[1:].isdigit()]
+    rank = {"resized": "1, 1, h, w", "other shapes": "k"}.get(name, "h, w")
+    more = {"far": _i(2**62)} if "far" in body else {}
+    more |= {"m1157": _i(1, 1, 5, 7)} if "m1157" in body else {}
+    built = _model(
+        ("" if name == "resized" else PLACES) + body,
+        "float[H, W] x, float[5, 7] mask, float[2, 1] f, float[1] g",
+        ", ".join(f"float[{rank.replace('h', f'h{a}').replace('w', f'w{a}').replace('k', f'k{a}')}] {a}" for a in outputs),
+        **more,
+    )  # fmt: skip
+    runs = [
+        {
+            "x": RNG.standard_normal(size).astype(np.float32),
+            "mask": RNG.standard_normal((5, 7)).astype(np.float32),
+            "f": np.float32([[p], [r]]),
+            "g": np.float32([1]),
+        }
+        for size in ((6, 5), (3, 17), (21, 4))
+        for p, r in ((1, 4), (2, 99), (3, 2))
+    ]
+    compiled = hold(built, *runs, reference=False)
+    assert not isinstance(compiled, ByValueModel), "planned for each size, and imported once"
+
+
+@pytest.mark.parametrize(("bound", "most"), [("ish", 70), ("ish2", 60)])
+def test_what_sizes_bound(bound, most):
+    """The room is what the inputs' sizes make it, through numbers of any type; the most of both."""
+    built = _model(
+        "b = MatMul(f, g) q = Cast<to=7>(b) ish = Shape(x) fl = Cast<to=1>(ish) i2 = Mul(fl, scale) ish2 = Cast<to=7>(i2) "
+        f"s0 = Min(q, {bound}) s = Max(s0, low) sz = Concat<axis=0>(lead, s) y = Resize<mode=\"nearest\">(m, , , sz)",
+        "float[H, W] x, float[1, 1, 5, 7] m, float[2, 1] f, float[1] g", "float[1, 1, h, w] y",
+        scale=np.float32([1.5, 0.7]),
+    )  # fmt: skip
+    plan = saccade.compile(built, cache=False).plan(x=(40, 70), m=(1, 1, 5, 7), f=(2, 1), g=(1,))
+    room = [plan.sizes[name] for name in ("measured", "measured_2")]
+    assert all(most <= one <= most + 1 for one in room), room
 
 
 def test_sizes_without_a_bound_are_refused():

@@ -6,6 +6,7 @@ from saccade.opdefs.control import Branch, Loop
 from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 from saccade.opdefs.deform import DeformConv, DeformConvGradient
 from saccade.opdefs.grid_sample import GridSample
+from saccade.opdefs.highest import Highest
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
@@ -40,6 +41,7 @@ __all__ = [
     "GatherNd",
     "GridSample",
     "GroupNorm",
+    "Highest",
     "InterleaveStore",
     "LayerNorm",
     "LocalResponseNorm",

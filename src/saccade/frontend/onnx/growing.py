@@ -14,7 +14,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.listed import Result, TensorList
-from saccade.frontend.onnx.moves import reshaped
+from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.open_axes import concatenated, is_open
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rolled import Rolled, rolled
@@ -95,8 +95,9 @@ def rolled_growing(
         number, asked, *rest = inputs
         carried = dict(zip(kept, rest, strict=True))
         for index, value in before.items():
-            shape = (0, *(size if isinstance(size, int) else 1 for size in value.shape[1:]))
-            carried[index] = call.build.constant(np.zeros(shape, value.dtype.numpy), call.name)
+            shape = (0, *(1 if is_open(call, size) else size for size in value.shape[1:]))
+            nothing = call.build.constant(np.zeros((), value.dtype.numpy), call.name)
+            carried[index] = move(call, nothing, broadcast_map((), shape))
         again, *results = turn([number, asked, *(carried[index] for index in range(count))])
         rows = [results[index] for index in grown]
         return [again, *(results[index] for index in kept), *results[count:], *rows]

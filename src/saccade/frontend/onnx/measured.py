@@ -8,21 +8,22 @@ from what makes it (`intervals`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, prod
+from math import floor
 
 import numpy as np
 
+from saccade.errors import PlanError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode
-from saccade.frontend.onnx.intervals import interval_of
+from saccade.frontend.onnx.intervals import highest, interval_of
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
-from saccade.frontend.onnx.open_axes import close, is_open, reopened, room_of
+from saccade.frontend.onnx.open_axes import close, is_open, places, planned, reopened
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import whole_dims
 from saccade.ir import BodyOp, Dim, DType, Node, Value
-from saccade.ir.computed import computed_size
+from saccade.ir.computed import ComputedSize, computed_size
 from saccade.ir.counts import depends
-from saccade.ir.dim import product, sub, symbol, symbols_of
+from saccade.ir.dim import maximum, mul, product, sub, symbol, symbols_of
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
 
@@ -30,6 +31,8 @@ __all__ = ["fitted", "measured", "rearranged", "sliced", "told"]
 
 _MOST = 8
 """Sizes of one tensor, which has no more axes."""
+_ANY_SIZE = 224
+"""Of an input, to see whether sizes bound something."""
 _STEPS = 256
 """Values between sizes of inputs and one that is computed from them."""
 _INTEGERS = (DType.I32, DType.I64)
@@ -82,16 +85,55 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     if nodes is not None:
         build.measured[source, place] = _computed(call, source, place, nodes)
     else:
-        high = interval_of(build, source)[1]
-        if high > build.limits.elements or _is_given(build, source):
+        bound = None if _is_given(build, source) else _most_of(call, source)
+        if bound is None:
             raise call.depends(what)
-        bound = max(floor(high), 0)
         one = _at(call, source, place)
-        kept = apply("clip", arg(0), const(0), const(bound))
-        count = call.emit(Pointwise(kept, DType.I64), one)
+        kept = apply("clip", arg(0), const(0), arg(1))
+        count = call.emit(Pointwise(kept, DType.I64), one, build.sized(bound, call.name))
         build.measured[source, place] = rows = build.symbol("measured")
         build.counted(rows, bound, count)
     return build.measured[source, place]
+
+
+def _most_of(call: OnnxNode, value: Value) -> Dim | None:
+    """What no element of a value exceeds: a number, or a symbol that sizes of inputs decide."""
+    build = call.build
+    high = interval_of(build, value)[1]
+    if high <= build.limits.elements:
+        return max(floor(high), 0)
+    most = highest(build, value, lambda x: _is_short(x) and _of_sizes(build, x) is not None)
+    nodes = None if most is None else _of_sizes(build, most)
+    if most is None or nodes is None:
+        return None
+    size = build.symbol("most")
+    (name,) = symbols_of(size)
+    found = computed_size(name, build.part(nodes, {}, [most]), 0)
+    if _tried(build, found) > build.limits.elements:
+        return None
+    build.computed.append(found)
+    return size
+
+
+def _tried(build: Builder, size: ComputedSize) -> int:
+    """A size for inputs of some sizes; the largest number there is where it would be none."""
+    needed, before = set(size.body.symbols), list[ComputedSize]()
+    for one in reversed(build.computed):
+        if one.symbol in needed:
+            needed |= one.body.symbols
+            before.append(one)
+    sizes = dict.fromkeys(needed, _ANY_SIZE)
+    try:
+        for one in reversed(before):
+            sizes[one.symbol] = one.value(sizes)
+        return size.value(sizes)
+    except PlanError:
+        return int(np.iinfo(np.int64).max)
+
+
+def _is_short(value: Value) -> bool:
+    length = product(value.shape)
+    return isinstance(length, int) and length <= 2 * _MOST
 
 
 def _of_sizes(build: Builder, value: Value) -> list[Node] | None:
@@ -209,18 +251,20 @@ def sliced(call: OnnxNode, x: Value, axis: int, start: Value | int, end: Value |
     build = call.build
     if all(isinstance(v, int) or _is_given(build, v) for v in (start, end)):
         raise Refusal("the start of a slice depends on data")
-    room, size = room_of(call, x.shape[axis]), build.sized(x.shape[axis], call.name)
+    room, size = planned(call, x.shape[axis]), build.sized(x.shape[axis], call.name)
     first, last = (_place(call, at, size) for at in (start, end))
     span = apply("max", apply("sub", arg(0), arg(1)), const(0))
     count = call.emit(Pointwise(span, DType.I64), last, first)
-    most = min(room, interval_of(build, count)[1])
+    high = interval_of(build, count)[1]
+    most = int(min(room, high)) if isinstance(room, int) else room
     rows = build.symbol("sliced")
-    build.counted(rows, int(most), count)
+    build.counted(rows, most, count)
     x = close(call, x, axis)
     if start != 0:
-        places = build.constant(np.arange(int(most), dtype=np.int64), "places")
-        there = apply("clip", apply("add", arg(0), arg(1)), const(0), const(max(room - 1, 0)))
-        x = call.emit(Gather(axis), x, call.emit(Pointwise(there, DType.I64), places, first))
+        inside = apply("max", apply("sub", arg(2), const(1)), const(0))
+        there = apply("clip", apply("add", arg(0), arg(1)), const(0), inside)
+        operands = places(call, most), first, build.sized(room, call.name)
+        x = call.emit(Gather(axis), x, call.emit(Pointwise(there, DType.I64), *operands))
     return reopened(call, x, axis, rows)
 
 
@@ -238,15 +282,14 @@ def _place(call: OnnxNode, at: Value | int, size: Value) -> Value:
     return call.emit(Pointwise(apply("clip", behind, const(0), arg(1)), DType.I64), at, size)
 
 
-def fitted(call: OnnxNode, x: Value, axis: int, size: int) -> Value:
+def fitted(call: OnnxNode, x: Value, axis: int, size: Dim) -> Value:
     """A value whose axis is so long in every run that is right, with a size that says so."""
     x = close(call, x, axis)
-    room = x.shape[axis]
-    assert isinstance(room, int), "closed"
-    if room < size:
-        pads = tuple((0, size - room) if a == axis else (0, 0) for a in range(x.rank))
-        return call.emit(Pad(pads), x)
-    return move(call, x, slice_map(x.shape, {axis: (0, size, 1)})) if room > size else x
+    missing = maximum(sub(size, x.shape[axis]), 0)
+    if missing != 0:
+        pads = tuple((0, missing) if a == axis else (0, 0) for a in range(x.rank))
+        x = call.emit(Pad(pads), x)
+    return reopened(call, x, axis, size)
 
 
 # -- other shapes ----------------------------------------------------------------------------------
@@ -268,11 +311,11 @@ def rearranged(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
         raise Refusal("reshapes to a number of elements that is not equal for all that data find")
     if any(is_open(call, d) for d in x.shape[:lead]):
         raise Refusal("reshapes axes whose sizes depend on data in more than one place")
-    room = [room_of(call, size) for size in old]
+    room = [planned(call, size) for size in old]
     wide = x
     for axis in range(lead, x.rank):
         wide = close(call, wide, axis)
-    flat = reshaped(call, wide, (*x.shape[:lead], prod(room)))
+    flat = reshaped(call, wide, (*x.shape[:lead], product(room)))
     sizes = [_opened(call, size) for size in new]
     picked = call.emit(Gather(lead), flat, _places(call, old, room, new))
     for axis, size in enumerate(sizes, start=lead):
@@ -287,14 +330,13 @@ def _opened(call: OnnxNode, size: Dim) -> Dim:
     build = call.build
     count = build.sized(size, call.name)
     rows = build.symbol("reshaped")
-    build.counted(rows, room_of(call, size), count)
+    build.counted(rows, planned(call, size), count)
     return rows
 
 
-def _places(call: OnnxNode, old: Sequence[Dim], room: Sequence[int], new: Sequence[Dim]) -> Value:
+def _places(call: OnnxNode, old: Sequence[Dim], room: Sequence[Dim], new: Sequence[Dim]) -> Value:
     """Where each element of a shape is in one with room for another, both row by row."""
     build = call.build
-    wanted = [room_of(call, size) for size in new]
     operands: list[Value] = []
 
     def operand(value: Value) -> Expr:
@@ -308,18 +350,21 @@ def _places(call: OnnxNode, old: Sequence[Dim], room: Sequence[int], new: Sequen
         return operand(reshaped(call, build.sized(size, call.name), one))
 
     linear = const(0)
-    for axis, (size, most) in enumerate(zip(new, wanted, strict=True)):
-        shape = tuple(most if a == axis else 1 for a in range(len(new)))
-        places = build.constant(np.arange(most, dtype=np.int64).reshape(shape), "places")
-        linear = apply("add", apply("mul", linear, extent(size)), operand(places))
+    for axis, size in enumerate(new):
+        most = planned(call, size)
+        along = reshaped(
+            call, places(call, most), tuple(most if a == axis else 1 for a in range(len(new)))
+        )
+        linear = apply("add", apply("mul", linear, extent(size)), operand(along))
     # The innermost axis first; what is left is the place along those outside of it.
-    at, stride = const(0), 1
+    at: Expr = const(0)
+    stride: Dim = 1
     for size, most in zip(reversed(old), reversed(room), strict=True):
         true = apply("max", extent(size), const(1))
         inner = apply("mod", linear, true)
-        at = apply("add", at, apply("mul", inner, const(stride)))
+        at = apply("add", at, apply("mul", inner, extent(stride)))
         # Without the rest there is nothing to round.
         linear = apply("div", apply("sub", linear, inner), true)
-        stride *= most
-    inside = apply("min", at, const(max(prod(room), 1) - 1))
-    return call.emit(Pointwise(inside, DType.I64), *operands)
+        stride = mul(stride, most)
+    last = apply("max", apply("sub", extent(stride), const(1)), const(0))
+    return call.emit(Pointwise(apply("min", at, last), DType.I64), *operands)

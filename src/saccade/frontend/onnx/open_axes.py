@@ -9,7 +9,7 @@ follow each other are moved together, and get a size of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import most_of
 from saccade.ir import Dim, DType, Value
 from saccade.ir.counts import depends
-from saccade.ir.dim import sub, substituted
-from saccade.ir.expr import apply, arg, const
+from saccade.ir.dim import sub, substituted, total
+from saccade.ir.expr import Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, PackedPlaces, Pad, Pointwise
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "highest",
     "is_open",
     "lowest",
+    "places",
+    "planned",
     "reopened",
     "room_of",
 ]
@@ -49,13 +51,13 @@ def room_of(call: OnnxNode, size: Dim) -> int:
     Raises:
         Refusal: If that depends on the sizes of the inputs.
     """
-    room = _room(call, size)
+    room = planned(call, size)
     if not isinstance(room, int):
         raise Refusal("mixes elements along an axis whose size depends on data")
     return room
 
 
-def _room(call: OnnxNode, size: Dim) -> Dim:
+def planned(call: OnnxNode, size: Dim) -> Dim:
     """How long an axis of a size is planned to be."""
     bounds = {name: count.bound for name, (count, _) in call.build.counts.items()}
     return substituted(size, bounds)
@@ -87,7 +89,7 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
     size = x.shape[axis]
     if not is_open(call, size):
         return x
-    room = _room(call, size)
+    room = planned(call, size)
     emit = partial(call.build.emit, name=call.name, closing=True)
     # Of two sizes that are no numbers nobody could tell which one is the longer.
     if fill is None or not isinstance(room, int):
@@ -95,9 +97,9 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
     if fill is None:
         return x
     shape = tuple(room if a == axis else 1 for a in range(x.rank))
-    places = reshaped(call, _places(call, room), shape)
+    place = reshaped(call, places(call, room), shape)
     true = reshaped(call, call.build.sized(size, call.name), (1,) * x.rank)
-    there = call.emit(Pointwise(apply("less", arg(0), arg(1)), DType.BOOL), places, true)
+    there = call.emit(Pointwise(apply("less", arg(0), arg(1)), DType.BOOL), place, true)
     chosen = apply("where", arg(1), arg(0), const(fill))
     if x.dtype is DType.BOOL:
         # Truth values alone would be computed as numbers.
@@ -108,7 +110,7 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
     return wide
 
 
-def _places(call: OnnxNode, room: Dim) -> Value:
+def places(call: OnnxNode, room: Dim) -> Value:
     """0, 1, 2 and so on, [room]."""
     if isinstance(room, int):
         return call.build.constant(np.arange(room, dtype=np.int64), "places")
@@ -149,8 +151,38 @@ def from_the_end(call: OnnxNode, indices: Value, size: Dim) -> Value:
 def concatenated(call: OnnxNode, parts: Sequence[Value], axis: int) -> Value:
     """Values side by side along an axis that is open in some of them."""
     sizes = tuple(part.shape[axis] for part in parts)
+    if any(most_of(planned(call, size)) is None for size in sizes):
+        return _joined(call, parts, axis)
     whole = call.emit(Concat(axis=axis), *(_widest(call, part, axis) for part in parts))
     return call.emit(Gather(axis=axis), whole, _packed(call, sizes))
+
+
+def _joined(call: OnnxNode, parts: Sequence[Value], axis: int) -> Value:
+    """The same where sizes of the inputs decide how much room there is."""
+    build = call.build
+    wide = [close(call, part, axis) for part in parts]
+    length = total(x.shape[axis] for x in wide)
+    true, behind = ([build.sized(x.shape[axis], call.name) for x in side] for side in (parts, wide))
+    # Place `$0` of the result, from the last part on: it is in the first one that it is not behind.
+    count = len(parts)
+    sizes, rooms = ([arg(first + i) for i in range(count)] for first in (1, 1 + count))
+    gaps = [apply("sub", room, size) for room, size in zip(rooms, sizes, strict=True)]
+    place = apply("add", arg(0), _sum_of(gaps[:-1]))
+    for number in reversed(range(count - 1)):
+        there = apply("less", arg(0), _sum_of(sizes[: number + 1]))
+        place = apply("where", there, apply("add", arg(0), _sum_of(gaps[:number])), place)
+    inside = apply("min", place, apply("sub", _sum_of(rooms), const(1)))
+    picked = Pointwise(apply("max", inside, const(0)), DType.I64)
+    found = call.emit(picked, places(call, length), *true, *behind)
+    whole = call.emit(Gather(axis=axis), call.emit(Concat(axis=axis), *wide), found)
+    rows = build.symbol("concatenated")
+    summed = _sum_of([arg(i) for i in range(count)])
+    build.counted(rows, length, call.emit(Pointwise(summed, DType.I64), *true))
+    return reopened(call, whole, axis, rows)
+
+
+def _sum_of(terms: Sequence[Expr]) -> Expr:
+    return reduce(partial(apply, "add"), terms, const(0))
 
 
 def _widest(call: OnnxNode, x: Value, axis: int) -> Value:
@@ -175,7 +207,7 @@ def _packed(call: OnnxNode, sizes: tuple[Dim, ...]) -> Value:
     # Boxes, scores and classes of the same lists have to stay of one size.
     if sizes in call.build.packed:
         return call.build.packed[sizes]
-    room = tuple(_most(_room(call, size)) for size in sizes)
+    room = tuple(_most(planned(call, size)) for size in sizes)
     each = call.emit(Concat(axis=0), *(call.build.sized(size, call.name) for size in sizes))
     rows = call.build.symbol("concatenated")
     op = PackedPlaces(rows, room)

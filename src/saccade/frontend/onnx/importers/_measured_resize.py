@@ -6,15 +6,14 @@ for half pixels (`n` elements become `m`), and computed as such: nothing is roun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
-
 from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.moves import reshaped
-from saccade.frontend.onnx.open_axes import reopened, room_of
+from saccade.frontend.onnx.open_axes import places, planned, reopened
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, DType, Value
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
@@ -49,21 +48,24 @@ def resized_to_measured(call: OnnxNode, x: Value, sizes: Sequence[Dim], mode: st
     wide = x if x.dtype is DType.F32 else call.emit(Pointwise(IDENTITY, DType.F32), x)
     # Axes that grow least come first: what follows has less to do.
     changing = [axis for axis in range(x.rank) if sizes[axis] != x.shape[axis]]
-    for axis in sorted(changing, key=lambda axis: room_of(call, sizes[axis])):
+    for axis in sorted(changing, key=lambda axis: _known(planned(call, sizes[axis]))):
         before = x.shape[axis]
         if not isinstance(before, int) or before < 1:
             raise Refusal(f"the size of a resize depends on data, of an axis of {before}")
-        room = room_of(call, sizes[axis])
-        places = _axis(call, before, sizes[axis], room)
-        picked = _picked(call, wide, axis, places, mode)
+        picked = _picked(call, wide, axis, _axis(call, before, sizes[axis]), mode)
         wide = reopened(call, picked, axis, sizes[axis])
     return wide if x.dtype is DType.F32 else call.emit(Pointwise(IDENTITY, x.dtype), wide)
 
 
-def _axis(call: OnnxNode, before: int, size: Dim, room: int) -> _Fractions:
+def _known(room: Dim) -> float:
+    """A number; none is larger than what the sizes of the inputs decide."""
+    return room if isinstance(room, int) else math.inf
+
+
+def _axis(call: OnnxNode, before: int, size: Dim) -> _Fractions:
     """Places along an axis, as the coordinate transformation says."""
     coordinate = call.text("coordinate_transformation_mode", "half_pixel")
-    i = call.build.constant(np.arange(room, dtype=np.int64), "places")
+    i = places(call, planned(call, size))
     after = call.build.sized(size, call.name)
     m = apply("max", arg(1), const(1))
     doubled = apply("mul", arg(0), const(2)), apply("mul", m, const(2))
@@ -101,7 +103,7 @@ def _floor() -> Expr:
     return apply("div", apply("sub", arg(0), apply("mod", arg(0), arg(1))), arg(1))
 
 
-def _picked(call: OnnxNode, x: Value, axis: int, places: _Fractions, mode: str) -> Value:
+def _picked(call: OnnxNode, x: Value, axis: int, at: _Fractions, mode: str) -> Value:
     """The operand's elements at these places, or what lies between them."""
     last = x.shape[axis]
     assert isinstance(last, int), "looked at by the caller"
@@ -110,7 +112,7 @@ def _picked(call: OnnxNode, x: Value, axis: int, places: _Fractions, mode: str) 
         inside = apply("clip", place, const(0), const(last - 1))
         return call.emit(Gather(axis), x, call.emit(Pointwise(inside, DType.I64), *operands))
 
-    n, d = places.numerator, places.denominator
+    n, d = at.numerator, at.denominator
     if mode == "nearest":
         return taken(_nearest(call), n, d)
     down = call.emit(Pointwise(_floor(), DType.I64), n, d)

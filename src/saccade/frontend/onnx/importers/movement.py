@@ -257,7 +257,9 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), parts[0].rank)
     if len(parts) == 1:
         return parts
-    parts = _alike(call, parts, axis)
+    parts = _some(_alike(call, parts, axis), axis)
+    if len(parts) == 1:
+        return parts
     if all(part.rank == parts[0].rank for part in parts) and is_open(
         call, *(part.shape[axis] for part in parts)
     ):
@@ -265,12 +267,21 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
     return [call.emit(Concat(axis=axis), *parts)]
 
 
+def _some(parts: list[Value], axis: int) -> list[Value]:
+    """Those that have elements, if it is by this axis alone that others have none."""
+    first = next((part for part in parts if part.rank and part.shape[axis] != 0), None)
+    if first is None or any(part.rank != first.rank for part in parts):
+        return parts
+    shape = [0 if a == axis else size for a, size in enumerate(first.shape)]
+    return [part for part in parts if list(part.shape) != shape or part.dtype is not first.dtype]
+
+
 def _alike(call: OnnxNode, parts: Sequence[Value], axis: int) -> list[Value]:
     """Parts with sizes that depend on data as others say: side by side, they have to be equal."""
     found = list(parts)
     for other in range(parts[0].rank):
         sizes = {part.shape[other] for part in parts if other < part.rank and other != axis}
-        known = [size for size in sizes if isinstance(size, int)]
+        known = [size for size in sizes if not is_open(call, size)]
         if len(known) != 1 or not is_open(call, *sizes):
             continue
         found = [
