@@ -16,7 +16,6 @@ from saccade.backends.cpu.fusions.decide import CpuFusions
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.compiler import Task, assembly_of, code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
-from saccade.backends.cpu.runtime.image import Linked
 from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.backends.cpu.runtime.program import CpuProgram, expect_runs, wait_for_run
@@ -40,8 +39,8 @@ from saccade.backends.cpu.target import (
     described_target,
     host_target,
 )
-from saccade.errors import OptionError, SaccadeError, printable
-from saccade.ir import Array, Graph, Op
+from saccade.errors import OptionError, SaccadeError
+from saccade.ir import Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
 from saccade.kernels.cpu.base import all_generic_configs, selectable
@@ -131,7 +130,7 @@ class CpuBackend:
 
     def adopt(self, plan: Plan) -> None:
         """Count the code of a plan that another process built as available."""
-        self.objects.recall([key for part in plan.whole() for key in _keys(*part.steps)])
+        self.objects.recall(_whole_keys(plan))
 
     @property
     def speeds(self) -> Machine:
@@ -165,12 +164,6 @@ class CpuBackend:
         self, plans: Sequence[Plan], graph: Graph, identity: str
     ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         """Programs with their code and constants, see `store.bundled`."""
-        held = next((s for plan in plans for s in plan.steps if s.bodies), None)
-        if held is not None:
-            raise OptionError(
-                f"no bundle can be made of this model: {printable(held.name)!r} is a loop or a "
-                "branch that data decide, whose bodies are programs of their own"
-            )
         with forkless:
             from saccade.backends.cpu.store import bundled  # noqa: PLC0415 - few models are saved
 
@@ -181,12 +174,14 @@ class CpuBackend:
     def _unlinked(self, plan: Plan, graph: Graph, identity: str) -> Unlinked:
         """What `build` makes, for a machine that need not be this one."""
         program = self.build(plan, graph, identity) if self._elsewhere is None else None
-        files, driver_code = self._code(_keys(*plan.steps))
+        files, driver_code = self._code(
+            [key for part in plan.whole() for key in _keys(*part.steps)]
+        )
         objects = [driver_code, *{file.symbol: file.code for file in files.values()}.values()]
         if program is not None:
-            return plan, program.tables, program.constants, image_of(objects)
+            return plan, program.tables, program.all_constants, image_of(objects)
         # Without packers, whose code is the other machine's as well: NumPy gives the same bits.
-        constants = constants_of(graph, identity, plan.constants, plan.constants_read)
+        constants = constants_of(graph, identity, *_all_constants(plan))
         return plan, tables_of(plan, files), constants, image_of(objects)
 
     def timings(self) -> TimingStore:
@@ -240,13 +235,11 @@ class CpuBackend:
         if self._elsewhere is not None:
             raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
         preload("saccade.kernels.cpu.packing")
-        # What bodies are made of is kept nowhere: later starts compile from cached objects.
-        parts = list(plan.whole())
-        first, bundles = self.idle, self._bundles if len(parts) == 1 else None
+        first, bundles = self.idle, self._bundles
         share = share_of(bundles, graph, plan) if first and bundles is not None else None
         packers = self._prepared(graph, unknown_constants(identity, plan.needs.constants), share)
         rest: Future[Any] | None = None
-        keys = [key for part in parts for key in _keys(*part.steps)]
+        keys = _whole_keys(plan)
         whole = all(self.objects.exists(key) for key in keys)
         with closing(self._processes), _AtOnce() if whole else ThreadPoolExecutor(1) as beside:
             code = beside.submit(self._code, [*keys, *packers])
@@ -254,12 +247,10 @@ class CpuBackend:
                 rest = beside.submit(self.objects.get, ahead(), self._processes)
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
-            constants = {}
-            for part in parts:
-                wanted, used = part.constants, part.constants_read
-                found = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
-                self._held(graph).keep(found)
-                constants[id(part)] = found
+            constants = constants_of(
+                graph, identity, *_all_constants(plan), bundles, self._packers, share
+            )
+            self._held(graph).keep(constants)
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
@@ -267,7 +258,7 @@ class CpuBackend:
         unique = {file.symbol: file.code for file in files.values()}
         provide_code(lambda: driver_code)
         linked = self._linked.link(unique)
-        program = _program(plan, files, constants, linked)
+        program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
         if bundles is not None:
             objects = (driver_code, *unique.values())
             keep = partial(keep_program, bundles, graph, objects, self._packers, self._processes)
@@ -282,7 +273,7 @@ class CpuBackend:
         """The code of a plan, and of what packs the constants that it reads."""
         constants = unpacked(graph, unknown_constants(identity, plan.needs.constants))
         packers = Packers.keys(p for one in constants.values() for p in one.panels)
-        return [*(key for part in plan.whole() for key in _keys(*part.steps)), *packers]
+        return [*_whole_keys(plan), *packers]
 
     def expect(
         self,
@@ -374,21 +365,18 @@ class _AtOnce(Executor):
         return done
 
 
-def _program(
-    plan: Plan,
-    files: Mapping[Key, ObjectFile],
-    constants: Mapping[int, Sequence[Array]],
-    linked: Linked,
-) -> CpuProgram:
-    """The program of a plan, with those of the bodies in it; constants are by a plan's `id`."""
-    # No function within `build`: what calls itself by a cell would keep the constants until a
-    # collection.
-    bodies = {
-        i: tuple(_program(body, files, constants, linked) for body in step.bodies)
-        for i, step in enumerate(plan.steps)
-        if step.bodies
-    }
-    return CpuProgram(tables_of(plan, files), constants[id(plan)], linked, lambda: plan, bodies)
+def _whole_keys(plan: Plan) -> list[Key]:
+    """The code of a plan and of its bodies."""
+    return [key for part in plan.whole() for key in _keys(*part.steps)]
+
+
+def _all_constants(plan: Plan) -> tuple[list[Constant], list[bool]]:
+    """A plan's constants and those of its bodies, and which of them are read."""
+    parts = list(plan.whole())
+    return (
+        [constant for part in parts for constant in part.constants],
+        [read for part in parts for read in part.constants_read],
+    )
 
 
 def _keys(*steps: Step) -> list[Key]:

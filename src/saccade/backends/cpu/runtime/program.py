@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from math import prod
 from threading import main_thread
 from time import monotonic, sleep
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 from weakref import ReferenceType, WeakSet, finalize
 
@@ -88,6 +87,26 @@ def expect_runs(needs: Iterable[Needs]) -> None:
         _release()
 
 
+def _programs_of_bodies(
+    tables: ProgramTables, constants: Sequence[Array], linked: Linked, plan: Callable[[], Plan]
+) -> dict[int, list[CpuProgram]]:
+    """By the number of a step, the programs inside of it; the constants are theirs."""
+    found: dict[int, list[CpuProgram]] = {}
+    at = 0
+    for step, inside in tables.bodies:
+        found[step] = []
+        for number, part in enumerate(inside):
+            own = constants[at : (at := at + len(part.all_constants))]
+            # Without the program around it, which would never be let go of.
+            of_part = partial(_plan_of_body, plan, step, number)
+            found[step].append(CpuProgram(part, own, linked, of_part))
+    return found
+
+
+def _plan_of_body(plan: Callable[[], Plan], step: int, number: int) -> Plan:
+    return plan().steps[step].bodies[number]
+
+
 def _whole(_segment: int, length: int) -> Iterable[tuple[int, int]]:
     """A segment in one piece, as `CountedRun.pieces`."""
     return ((0, length),)
@@ -98,10 +117,9 @@ class CpuProgram:
 
     Args:
         tables: What to run.
-        constants: The plan's constants, in order, contiguous.
+        constants: The plan's constants, in order, contiguous; then those of bodies.
         linked: The code.
         plan: Gives the plan; asked only for profiles, host steps and whoever looks.
-        bodies: For numbers of steps, the programs of the bodies in them.
     """
 
     def __init__(
@@ -110,14 +128,16 @@ class CpuProgram:
         constants: Sequence[Array],
         linked: Linked,
         plan: Callable[[], Plan],
-        bodies: Mapping[int, Sequence[CpuProgram]] = MappingProxyType({}),
     ) -> None:
         bring_types(dtype for _, dtype in tables.outputs)
         self.tables = tables
-        self._bodies = bodies
-        self._constants = tuple(constants)
+        self._all_constants = tuple(constants)
+        self._constants = self._all_constants[: len(tables.constants)]
         self._linked = linked
-        self._get_plan = plan
+        self._get_plan = cache(plan)
+        self._bodies = _programs_of_bodies(
+            tables, self._all_constants[len(tables.constants) :], linked, self._get_plan
+        )
         self._segments = [
             s if isinstance(s, Host) else Segment(s, tables, linked.addresses)
             for s in tables.segments
@@ -352,6 +372,11 @@ class CpuProgram:
     def constants(self) -> tuple[Array, ...]:
         """The plan's constants, in order; those that nothing reads are empty."""
         return self._constants
+
+    @property
+    def all_constants(self) -> tuple[Array, ...]:
+        """The plan's constants, in order, then those of bodies; what nothing reads is empty."""
+        return self._all_constants
 
     @property
     def phase_table(self) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ disk without the classes that plans are made of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,6 +91,7 @@ class ProgramTables:
         counts: How many of the outputs, the last ones, are numbers that the run finds out.
         cuts: What these say of other outputs; see `runtime.lengths`.
         counted: Where steps behind may run for fewer rows, in order.
+        bodies: Numbers of steps with the tables of the programs inside of them.
     """
 
     threads: int
@@ -103,6 +104,19 @@ class ProgramTables:
     counts: int = 0
     cuts: tuple[tuple[int, int, int, int], ...] = ()
     counted: tuple[CountedPoint, ...] = ()
+    bodies: tuple[tuple[int, tuple[ProgramTables, ...]], ...] = ()
+
+    def whole(self) -> Iterator[ProgramTables]:
+        """These, and those of the bodies in them, in the order of `Plan.whole`."""
+        yield self
+        for _, inside in self.bodies:
+            for tables in inside:
+                yield from tables.whole()
+
+    @property
+    def all_constants(self) -> tuple[str, ...]:
+        """Names of the constants, and of those of bodies."""
+        return tuple(name for tables in self.whole() for name in tables.constants)
 
     @property
     def constant_base(self) -> int:
@@ -137,6 +151,11 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> ProgramTables:
         plan.counts,
         tuple((cut.output, cut.axis, cut.count, cut.factor) for cut in plan.cuts),
         counted,
+        tuple(
+            (i, tuple(tables_of(body, files) for body in step.bodies))
+            for i, step in enumerate(plan.steps)
+            if step.bodies
+        ),
     )
 
 

@@ -33,7 +33,8 @@ __all__ = ["CpuBundle", "Unlinked", "bundle_entries", "machine_of"]
 
 
 Unlinked: TypeAlias = "tuple[Plan, ProgramTables, Sequence[Array], Image | None]"
-"""A program whose code is nowhere in memory: its packed constants are in the order of its tables;
+"""A program whose code is nowhere in memory: its packed constants are in the order of its tables
+(`all_constants`);
 code and the driver's are laid flat, None where that cannot be."""
 
 
@@ -59,7 +60,7 @@ def bundle_entries(programs: Iterable[Unlinked]) -> dict[str, bytes]:
     for number, (plan, tables, constants, image) in enumerate(programs):
         if image is None:
             raise CompileError("only code for Linux on x86-64 can be kept in a file")
-        for name, array in zip(tables.constants, constants, strict=True):
+        for name, array in zip(tables.all_constants, constants, strict=True):
             if name and f"constant/{name}" not in entries:
                 entries[f"constant/{name}"] = array.tobytes()
         entries[f"program/{number}"] = encode_program(plan, tables, image, {})

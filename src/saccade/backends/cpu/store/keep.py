@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.backends.cpu.store.packers import Packers
     from saccade.ir import Graph
-    from saccade.plan import Plan
+    from saccade.plan import Constant, Plan
     from saccade.processes import Processes
 
 __all__ = ["keep_program", "share_of"]
@@ -23,7 +23,9 @@ __all__ = ["keep_program", "share_of"]
 
 def share_of(bundles: Bundles, graph: Graph, plan: Plan) -> KeptConstants | None:
     """What becomes on disk of a plan's constants that are not there; None if they have no space."""
-    used = used_constants(plan.constants, plan.constants_read)
+    used: dict[str, Constant] = {}
+    for part in plan.whole():
+        used |= used_constants(part.constants, part.constants_read)
     held = bundles.held()
     return choose_kept(bundles, graph, {n: one for n, one in used.items() if n not in held})
 
@@ -51,7 +53,7 @@ def keep_program(
         return
     files = packers.files(share.configs, processes)
     image = image_of([*objects, *(file.code for file in files.values())])
-    arrays = dict(zip(program.tables.constants, program.constants, strict=True))
+    arrays = dict(zip(program.tables.all_constants, program.all_constants, strict=True))
     if image is not None and keep_constants(bundles, share, arrays):
         symbols = {config: file.symbol for config, file in files.items()}
         save_program(bundles, program, image, share.derived, symbols)

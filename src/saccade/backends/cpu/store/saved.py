@@ -122,19 +122,15 @@ def encode_program(
         more: Further fields of the header.
         words: The numbers that go with these.
     """
-    arrays = [a for s in tables.segments if isinstance(s, Native) for a in (s.arguments, s.phases)]
+    arrays = [
+        array
+        for part in tables.whole()
+        for segment in part.segments
+        if isinstance(segment, Native)
+        for array in (segment.arguments, segment.phases)
+    ]
     header = {
-        "threads": tables.threads,
-        "arena_bytes": tables.arena_bytes,
-        "inputs": tables.inputs,
-        "outputs": tables.outputs,
-        "constants": tables.constants,
-        "counts": tables.counts,
-        "cuts": tables.cuts,
-        "codes": [[code.symbol, *code.accesses] for code in tables.codes],
-        "counted": tables.counted,
-        "parameters": [code.parameters and astuple(code.parameters) for code in tables.codes],
-        "segments": [_segment(segment) for segment in tables.segments],
+        **_described(tables),
         "image": [len(image.code), dict(image.symbols), image.slots, image.imports],
         **more,
     }
@@ -166,7 +162,7 @@ def decode_program(
         OSError: If the system allows no memory for code.
     """
     parsed = _parse(content)
-    return None if parsed is None else _program(parsed, constants(parsed.tables.constants))
+    return None if parsed is None else _program(parsed, constants(parsed.tables.all_constants))
 
 
 def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
@@ -182,7 +178,7 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
     except (CacheError, OSError):  # a system that allows no such memory: LLVM may know a way
         return None
     derive = partial(_derive, bundles, parsed, linked)
-    constants = stored_constants(bundles, parsed.tables.constants, derive)
+    constants = stored_constants(bundles, parsed.tables.all_constants, derive)
     if constants is None:
         return None
     return _program(parsed, constants, linked)
@@ -266,6 +262,24 @@ def _parse(content: bytes) -> _Parsed | None:
     return _Parsed(tables, image, content[at + size :], graph, derived, words)
 
 
+def _described(tables: ProgramTables) -> dict[str, Any]:
+    """What `_tables` reads, but for the arrays: those of bodies follow their program's."""
+    return {
+        "threads": tables.threads,
+        "arena_bytes": tables.arena_bytes,
+        "inputs": tables.inputs,
+        "outputs": tables.outputs,
+        "constants": tables.constants,
+        "counts": tables.counts,
+        "cuts": tables.cuts,
+        "codes": [[code.symbol, *code.accesses] for code in tables.codes],
+        "counted": tables.counted,
+        "parameters": [code.parameters and astuple(code.parameters) for code in tables.codes],
+        "segments": [_segment(segment) for segment in tables.segments],
+        "bodies": [[step, [*map(_described, inside)]] for step, inside in tables.bodies],
+    }
+
+
 def _segment(segment: Native | Host) -> list[Any]:
     if isinstance(segment, Host):
         return ["host", segment.first, segment.end]
@@ -289,6 +303,13 @@ def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[ProgramTab
             header["codes"], header["parameters"], strict=True
         )
     ]
+    bodies: list[tuple[int, tuple[ProgramTables, ...]]] = []
+    for step, inside in header["bodies"]:
+        programs = []
+        for one in inside:
+            program, at = _tables(one, content, at)
+            programs.append(program)
+        bodies.append((step, tuple(programs)))
     tables = ProgramTables(
         header["threads"],
         header["arena_bytes"],
@@ -300,6 +321,7 @@ def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[ProgramTab
         header["counts"],
         tuple(tuple(cut) for cut in header["cuts"]),
         tuple(CountedPoint(*point) for point in header["counted"]),
+        tuple(bodies),
     )
     return tables, at
 
