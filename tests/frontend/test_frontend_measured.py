@@ -11,12 +11,13 @@ import saccade
 from saccade.by_value import ByValueModel
 from saccade.errors import UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
-from saccade.frontend.onnx.intervals import interval_of
+from saccade.frontend.onnx.intervals import highest, interval_of
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.opdefs import MatMul, Pointwise, Reduce
 
 RNG = np.random.default_rng(11)
+NONE = np.iinfo(np.int64).max
 
 
 def _i(*values):
@@ -259,6 +260,26 @@ def test_intervals(text, wanted):
         low, high = interval_of(build, value)
         assert low <= wanted[0] and high >= wanted[1]  # float32 may round what is stored
         np.testing.assert_allclose((low, high), wanted, rtol=1e-6, atol=1e-30)
+
+
+def test_only_what_tells_is_asked_again():
+    """Of the nodes behind a value those that say something, whatever the sizes."""
+    build = Builder()
+    x, size = build.value("x", DType.F32, (1,)), build.value("size", DType.F32, (1,))
+    deep = x
+    for _ in range(9):
+        (deep,) = build.emit(Pointwise(parse("exp($0)"), DType.F32), [deep], "deep")
+    (y,) = build.emit(Pointwise(parse("min($0, mul($1, 2))"), DType.F32), [deep, size], "y")
+    (z,) = build.emit(Pointwise(parse("add($0, 1)"), DType.F32), [y], "z")
+    found = highest(build, z, lambda value: value is size)
+    node = build.makers[found]
+    assert node.inputs == (size,) and len(node.op.body.nodes) == 2
+    assert node.op.reference(np.float32([3])) == (7,)
+    for nothing in (deep, x, size):
+        assert highest(build, nothing, lambda value: value is size) is None
+    (w,) = build.emit(Pointwise(parse("max($0, $1)"), DType.F32), [deep, size], "w")
+    lower = highest(build, w, lambda value: value is size)
+    assert lower is None or build.makers[lower].op.reference(np.float32([3])) == (NONE,)
 
 
 def test_nothing_is_known_behind_products():

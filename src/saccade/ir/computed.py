@@ -2,8 +2,7 @@
 
 A file that scales its images so that the shorter edge is 800 divides, multiplies and rounds
 floating-point numbers made of their sizes. Once the sizes of the inputs are known so is the result,
-long before anything is planned: a symbol of its own, with a small graph without inputs that gives
-its value.
+long before anything is planned: a symbol of its own, with a small graph that gives its value.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 
 from saccade.errors import PlanError
 from saccade.ir.body import Body, embed
+from saccade.ir.dim import Dim, evaluate, symbols_of
 from saccade.ir.dtype import DType
 from saccade.ir.graph import Graph
 from saccade.ir.op import Array
@@ -47,15 +47,22 @@ class ComputedSize:
 
     Attributes:
         symbol: Its name.
-        body: Without inputs; its output holds the size.
+        body: Its output holds the size; its inputs are sizes, int64 [1].
         place: Which element of the output it is.
         known: The constants of the body.
+        sizes: The inputs of the body.
     """
 
     symbol: str
     body: Body
     place: int
     known: tuple[KnownArray, ...]
+    sizes: tuple[Dim, ...] = ()
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Those that have to be known."""
+        return self.body.symbols.union(*map(symbols_of, self.sizes))
 
     def value(self, sizes: Mapping[str, int]) -> int:
         """The size, for sizes of the symbols that came before it.
@@ -63,7 +70,8 @@ class ComputedSize:
         Raises:
             PlanError: If it would be less than 0, as no size is.
         """
-        (result,) = self.body.bind(sizes).run([one.array() for one in self.known], ())
+        inputs = [np.asarray([evaluate(size, sizes)], np.int64) for size in self.sizes]
+        (result,) = self.body.bind(sizes).run([one.array() for one in self.known], inputs)
         value = int(result.ravel()[self.place])
         if value < 0:
             raise PlanError(
@@ -72,11 +80,13 @@ class ComputedSize:
         return value
 
 
-def computed_size(symbol: str, graph: Graph, place: int) -> ComputedSize:
-    """What an element of a graph's only output is; the graph has no inputs, and short constants."""
+def computed_size(
+    symbol: str, graph: Graph, place: int, sizes: tuple[Dim, ...] = ()
+) -> ComputedSize:
+    """What an element of a graph's only output is; its inputs are sizes, its constants short."""
     numbers = {value.name: number for number, value in enumerate(graph.constants)}
     known = tuple(
         KnownArray(value.dtype.value, array.shape, tuple(array.ravel().tolist()))
         for value, array in graph.constants.items()
     )
-    return ComputedSize(symbol, embed(graph, numbers), place, known)
+    return ComputedSize(symbol, embed(graph, numbers), place, known, sizes)

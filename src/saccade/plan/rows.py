@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from saccade.ir import Dim, Graph, Op
 from saccade.ir.counts import depends, multiple_of
+from saccade.ir.derived import derived
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import View
 from saccade.layout import BufferKind, GraphLayout, StepLayout, copy_of
@@ -42,12 +44,11 @@ def all_row_counts(
     """
     if not graph.counts:
         return {}
-    # Numbers that steps find out are the last outputs.
-    outputs = {c.symbol: len(graph.results) + i for i, c in enumerate(graph.counts)}
+    of = _ShapeRows(graph)
     found: dict[int, RowCount] = {}
     known: dict[int, int] = {}
     for i, step in enumerate(laid.steps):
-        factors = _factors(step, outputs, sizes)
+        factors = _factors(step, of, sizes)
         if factors is not None and factors[0] in known:
             count, ins, outs = factors
             found[i] = RowCount(count, known[count], ins, outs, (), ())
@@ -86,8 +87,49 @@ def _names_rows(op: Op, operand: int) -> bool:
     return op.family == "ScatterRows" and operand == 2  # updates
 
 
+class _ShapeRows:
+    """What the outermost axes of shapes are counted by; those of a graph's values once for all."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._outputs = _found_outputs(graph)
+        self._known = _rows_of_shapes(graph)
+
+    def __call__(self, shape: tuple[Dim, ...]) -> _Rows:
+        """The output that holds the number, and the factor.
+
+        Without an output nothing of the shape is found out, without a factor more than rows is.
+        """
+        # The graph keeps its shapes, so that no other can have the id of one.
+        found = self._known.get(id(shape))
+        return _rows(shape, self._outputs) if found is None else found
+
+
+_Rows: TypeAlias = tuple[int | None, Dim | None]
+
+
+@derived
+def _found_outputs(graph: Graph) -> dict[str, int]:
+    """For symbols which output holds their numbers: these are the last."""
+    return {c.symbol: len(graph.results) + i for i, c in enumerate(graph.counts)}
+
+
+@derived
+def _rows_of_shapes(graph: Graph) -> dict[int, _Rows]:
+    outputs = _found_outputs(graph)
+    return {id(value.shape): _rows(value.shape, outputs) for value in graph.values()}
+
+
+def _rows(shape: Sequence[Dim], outputs: Mapping[str, int]) -> _Rows:
+    open_axes = [depends(dim, outputs) for dim in shape]
+    if not any(open_axes):
+        return None, None
+    # No axis but the outermost may depend on what steps find out.
+    found = None if any(open_axes[1:]) else multiple_of(shape[0], outputs)
+    return (-1, None) if found is None else (outputs[found[0]], found[1])
+
+
 def _factors(
-    step: StepLayout, outputs: Mapping[str, int], sizes: Mapping[str, int]
+    step: StepLayout, rows_of_shape: _ShapeRows, sizes: Mapping[str, int]
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
     """The output that the rows of a kernel's step are counted by, and factors of its values.
 
@@ -97,25 +139,18 @@ def _factors(
         return None
     counts, factors = set[int](), []
     for shape in step.dims:
-        if not any(depends(dim, outputs) for dim in shape):
+        output, factor = rows_of_shape(shape)
+        if output is None:
             factors.append(0)
             continue
-        found = _rows(shape, outputs)
-        if found is None:
+        if factor is None:
             return None
-        counts.add(outputs[found[0]])
-        factors.append(evaluate(found[1], sizes))
+        counts.add(output)
+        factors.append(evaluate(factor, sizes))
     ins, outs = factors[: len(step.inputs)], factors[len(step.inputs) :]
     if len(counts) != 1 or 0 in outs:
         return None
     return counts.pop(), tuple(ins), tuple(outs)
-
-
-def _rows(shape: Sequence[Dim], outputs: Mapping[str, int]) -> tuple[str, Dim] | None:
-    """Symbol and factor of the outermost axis, where no other depends on what steps find out."""
-    if any(depends(dim, outputs) for dim in shape[1:]):
-        return None
-    return multiple_of(shape[0], outputs)
 
 
 def all_counted_steps(plan: Plan) -> tuple[CountedSteps, ...]:

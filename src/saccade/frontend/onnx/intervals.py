@@ -8,7 +8,8 @@ any size), the same is looked at again for each of them (`opdefs.Highest`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import TopologicalSorter
 
 import numpy as np
@@ -25,6 +26,8 @@ _MOST = 1 << 12
 """Values behind one that are looked at."""
 _NEAR = 256
 """The same where they are looked at again for each size of the inputs."""
+_ANY_SIZE: Interval = (1, 2)
+"""What sizes decide, to see what could follow from them."""
 
 
 def interval_of(build: Builder, value: Value) -> Interval:
@@ -97,54 +100,72 @@ def highest(build: Builder, value: Value, by_sizes: Callable[[Value], bool]) -> 
     Returns:
         None if no size decides.
     """
-    known: dict[Value, Value] = {}
-    unknown, inside = list[Value](), list[Value]()
-    counts = {held: count.bound for count, held in build.counts.values()}
-    left, seen = [value], {value}
+    known, behind = _near(build, value, by_sizes)
+    found = {x: _ANY_SIZE if ends is None else ends for x, ends in known.items()}
+    order = [x for x in TopologicalSorter(behind).static_order() if x in behind]
+    for x in order:
+        operands = [y.type for y in build.makers[x].inputs]
+        parts = [found.get(y, any_of(y.dtype)) for y in behind[x]]
+        found[x] = interval_through(build.makers[x].op, operands, x.dtype, parts)
+    # What tells nothing, whatever the sizes, need not be asked again.
+    told = {x for x in behind if found[x] != any_of(x.dtype)}
+    kept, left = set[Value](), [value]
     while left:
-        x = left.pop(0)
-        array, bound = build.array(x), counts.get(x)
-        if array is not None or isinstance(bound, int):
-            ends = of_array(array) if array is not None else (0, bound)
-            known[x] = build.constant(np.asarray(ends, np.float64), "ends")
-        elif by_sizes(x):
-            known[x] = x
-        elif not (behind := _tells(build, x)) or len(seen) > _NEAR:
-            unknown.append(x)
-        else:
-            inside.append(x)
-            left += [y for y in behind if y not in seen]
-            seen.update(behind)
-    if not any(x is held for x, held in known.items()):
+        x = left.pop()
+        kept.add(x)
+        left += [y for y in behind[x] if y in told and y not in kept] if x in told else []
+    nodes = [x for x in order if x in kept & told]
+    if value not in nodes:
         return None
-    return _emitted(build, value, known, unknown, inside)
+    return _emitted(build, value, {x: behind[x] for x in nodes}, known)
 
 
-def _tells(build: Builder, value: Value) -> Sequence[Value]:
-    """As `_behind`, without what has a number of its own."""
-    maker = build.makers.get(value)
-    return () if maker is None or isinstance(maker.op, Pad) else _behind(build, value)
+def _near(
+    build: Builder, value: Value, by_sizes: Callable[[Value], bool]
+) -> tuple[dict[Value, Interval | None], dict[Value, Sequence[Value]]]:
+    """What is known behind a value, None where sizes decide it, and what tells of the others."""
+    known: dict[Value, Interval | None] = {}
+    inside: dict[Value, Sequence[Value]] = {}
+    counts = {held: count.bound for count, held in build.counts.values()}
+    waiting, seen = deque([value]), {value}
+    while waiting:
+        x = waiting.popleft()
+        array, bound = build.array(x), counts.get(x)
+        maker = build.makers.get(x)
+        if array is not None:
+            known[x] = of_array(array)
+        elif isinstance(bound, int):
+            known[x] = 0, bound
+        elif by_sizes(x):
+            known[x] = None
+        elif maker is not None and not isinstance(maker.op, Pad) and len(seen) <= _NEAR:
+            inside[x] = _behind(build, x)
+            waiting += [y for y in inside[x] if y not in seen]
+            seen.update(inside[x])
+    return known, inside
 
 
 def _emitted(
     build: Builder,
     value: Value,
-    known: dict[Value, Value],
-    unknown: Sequence[Value],
-    inside: Sequence[Value],
+    behind: Mapping[Value, Sequence[Value]],
+    known: Mapping[Value, Interval | None],
 ) -> Value:
-    """The node that looks at all of these."""
+    """The node that looks at these values, of which each comes after those behind it."""
+    read = dict.fromkeys(y for parts in behind.values() for y in parts if y not in behind)
+    operands = [x for x in read if x in known]
     # Shapes do not matter, and may be of sizes that only a run finds.
-    one = {x: Value(x.name, x.dtype, (1,)) for x in (*known, *unknown, *inside)}
-    behind = {x: _behind(build, x) for x in inside}
+    one = {x: Value(x.name, x.dtype, (1,)) for x in (*read, *behind)}
     nodes = tuple(
-        _plain(build.makers[x], [one[y] for y in behind[x]], one[x])
-        for x in TopologicalSorter(behind).static_order()
-        if x in behind
+        _plain(build.makers[x], [one[y] for y in parts], one[x]) for x, parts in behind.items()
     )
-    ends = tuple(one[x] for x in (*known, *unknown))
-    op = Highest(embed(Graph(ends, (one[value],), nodes), {}), len(known))
-    return build.emit(op, [*known.values()], value.name)[0]
+    ends = tuple(one[x] for x in (*operands, *(x for x in read if x not in known)))
+    op = Highest(embed(Graph(ends, (one[value],), nodes), {}), len(operands))
+    given = [
+        x if (ends_of := known[x]) is None else build.constant(np.asarray(ends_of), "ends")
+        for x in operands
+    ]
+    return build.emit(op, given, value.name)[0]
 
 
 def _plain(node: Node, behind: Sequence[Value], to: Value) -> Node:

@@ -8,22 +8,19 @@ from what makes it (`intervals`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor
 
 import numpy as np
 
-from saccade.errors import PlanError
 from saccade.frontend.onnx.builder import Builder
+from saccade.frontend.onnx.by_sizes import computed, is_of_sizes, most_of_value
 from saccade.frontend.onnx.call import OnnxNode
-from saccade.frontend.onnx.intervals import highest, interval_of
+from saccade.frontend.onnx.intervals import interval_of
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, is_open, places, planned, reopened
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import whole_dims
-from saccade.ir import BodyOp, Dim, DType, Node, Value
-from saccade.ir.computed import ComputedSize, computed_size
-from saccade.ir.counts import depends
-from saccade.ir.dim import maximum, mul, product, sub, symbol, symbols_of
+from saccade.ir import Dim, DType, Value
+from saccade.ir.dim import maximum, mul, product, sub, symbol
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
 
@@ -31,10 +28,6 @@ __all__ = ["fitted", "measured", "rearranged", "sliced", "told"]
 
 _MOST = 8
 """Sizes of one tensor, which has no more axes."""
-_ANY_SIZE = 224
-"""Of an input, to see whether sizes bound something."""
-_STEPS = 256
-"""Values between sizes of inputs and one that is computed from them."""
 _INTEGERS = (DType.I32, DType.I64)
 
 
@@ -64,7 +57,7 @@ def told(call: OnnxNode, index: int, what: str) -> tuple[Dim, ...]:
     if call.content(index) is None:
         x = call.value(index)
         length = x.shape[0] if x.rank == 1 and x.dtype in _INTEGERS else None
-        if isinstance(length, int) and length <= 2 * _MOST and _of_sizes(call.build, x) is not None:
+        if isinstance(length, int) and length <= 2 * _MOST and is_of_sizes(call.build, x):
             return tuple(_element(call, x, place, what) for place in range(length))
     return call.dims(index, what)
 
@@ -81,11 +74,10 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
         return size
     if (source, place) in build.measured:
         return build.measured[source, place]
-    nodes = _of_sizes(build, source)
-    if nodes is not None:
-        build.measured[source, place] = _computed(call, source, place, nodes)
+    if is_of_sizes(build, source):
+        build.measured[source, place] = _computed(call, source, place)
     else:
-        bound = None if _is_given(build, source) else _most_of(call, source)
+        bound = None if _is_given(build, source) else most_of_value(build, source)
         if bound is None:
             raise call.depends(what)
         one = _at(call, source, place)
@@ -96,81 +88,10 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     return build.measured[source, place]
 
 
-def _most_of(call: OnnxNode, value: Value) -> Dim | None:
-    """What no element of a value exceeds: a number, or a symbol that sizes of inputs decide."""
-    build = call.build
-    high = interval_of(build, value)[1]
-    if high <= build.limits.elements:
-        return max(floor(high), 0)
-    most = highest(build, value, lambda x: _is_short(x) and _of_sizes(build, x) is not None)
-    nodes = None if most is None else _of_sizes(build, most)
-    if most is None or nodes is None:
-        return None
-    size = build.symbol("most")
-    (name,) = symbols_of(size)
-    found = computed_size(name, build.part(nodes, {}, [most]), 0)
-    if _tried(build, found) > build.limits.elements:
-        return None
-    build.computed.append(found)
-    return size
-
-
-def _tried(build: Builder, size: ComputedSize) -> int:
-    """A size for inputs of some sizes; the largest number there is where it would be none."""
-    needed, before = set(size.body.symbols), list[ComputedSize]()
-    for one in reversed(build.computed):
-        if one.symbol in needed:
-            needed |= one.body.symbols
-            before.append(one)
-    sizes = dict.fromkeys(needed, _ANY_SIZE)
-    try:
-        for one in reversed(before):
-            sizes[one.symbol] = one.value(sizes)
-        return size.value(sizes)
-    except PlanError:
-        return int(np.iinfo(np.int64).max)
-
-
-def _is_short(value: Value) -> bool:
-    length = product(value.shape)
-    return isinstance(length, int) and length <= 2 * _MOST
-
-
-def _of_sizes(build: Builder, value: Value) -> list[Node] | None:
-    """The nodes behind a value that sizes of inputs alone decide, by a few steps on short tensors.
-
-    Each after those that it reads; None of any other value.
-    """
-    found: dict[Node, None] = {}
-    left, seen = [value], set[Value]()
-    while left:
-        x = left[-1]
-        maker = build.makers.get(x)
-        if x in seen:  # as is all that it is made of
-            left.pop()
-            if maker is not None:
-                found.setdefault(maker)
-            continue
-        seen.add(x)
-        if x in build.constants:
-            length = product(x.shape)
-            if not isinstance(length, int) or length > 2 * _MOST:
-                return None
-            continue
-        if maker is None or isinstance(maker.op, BodyOp) or len(seen) > _STEPS:
-            return None
-        if any(depends(dim, build.counts) for dim in x.shape):
-            return None
-        left += maker.inputs
-    return list(found)
-
-
-def _computed(call: OnnxNode, x: Value, place: int, nodes: Sequence[Node]) -> Dim:
+def _computed(call: OnnxNode, x: Value, place: int) -> Dim:
     """A new symbol for an element that sizes of inputs decide."""
     build = call.build
-    size = build.symbol("computed")
-    (name,) = symbols_of(size)
-    build.computed.append(computed_size(name, build.part(nodes, {}, [x]), place))
+    size = computed(build, x, place)
     one = _at(call, x, place)
     if one.dtype is not DType.I64:
         one = call.emit(Pointwise(IDENTITY, DType.I64), one)
