@@ -11,7 +11,7 @@ import pytest
 from loop_models import RNG, TURNS, WEIGHTS, X, by_turns, hold, model, peers
 
 import saccade
-from saccade.errors import LoopError, OptionError, UnsupportedModelError
+from saccade.errors import LoopError, UnsupportedModelError
 from saccade.plan import Plan
 
 
@@ -113,10 +113,13 @@ def test_later_starts_give_the_same(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, wanted["y"], rtol=1e-5, atol=1e-6)
 
 
-def test_there_are_no_bundles_of_them(tmp_path):
+def test_bundles_hold_them(tmp_path):
     compiled = saccade.compile(by_turns("products"), cache=False)
-    with pytest.raises(OptionError, match="a loop or a branch that data decide"):
-        compiled.save(tmp_path / "bundle", {"n": (), "x": (3, 5)})
+    compiled.save(tmp_path / "bundle", {"n": (), "x": (3, 5)})
+    found = saccade.compile(tmp_path / "bundle")
+    for turns in (0, 1, 6):
+        feeds = {"n": np.array(turns), "x": X}
+        np.testing.assert_array_equal(found.run(feeds)["y"], compiled.run(feeds)["y"])
 
 
 def test_sizes_that_vary():
