@@ -155,7 +155,7 @@ ANY_SIZE = {
         f"a{at} = Resize<{how}>(m, , , lm)" for at, how in enumerate(RESIZES[:6])
     ),
     "parts": PARTS["parts"][0],
-    "side by side": "h = Slice(x, z, r, z) d = Slice(x, p, far, z) a0 = Concat<axis=0>(h, d, h) d1 = Slice(x, z, r, o) d2 = Slice(x, p, far, o) a1 = Concat<axis=1>(d1, d2)",
+    "side by side": "h = Slice(x, z, r, z) d = Slice(x, p, far, z) a0 = Concat<axis=0>(h, d, h) d1 = Slice(x, z, r, o) d2 = Slice(x, p, far, o) a1 = Concat<axis=1>(d1, d2) d3 = Neg(d1) d4 = Neg(d2) d5 = Concat<axis=1>(d3, d4) a2 = Sub(a1, d5)",
     "other shapes": "a = Slice(x, z, r, o) a0 = Reshape(a, m1) k = Slice(x, z, r, z) b = Slice(k, z, p, o) a1 = Reshape(b, m1)",
 }  # fmt: skip
 

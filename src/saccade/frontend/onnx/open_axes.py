@@ -38,6 +38,9 @@ __all__ = [
     "room_of",
 ]
 
+_FEW = 16
+"""Lists that are put side by side where sizes of the inputs decide how much room each has."""
+
 
 def is_open(call: OnnxNode, *sizes: Dim) -> bool:
     """Whether one of these sizes depends on data."""
@@ -151,34 +154,39 @@ def from_the_end(call: OnnxNode, indices: Value, size: Dim) -> Value:
 def concatenated(call: OnnxNode, parts: Sequence[Value], axis: int) -> Value:
     """Values side by side along an axis that is open in some of them."""
     sizes = tuple(part.shape[axis] for part in parts)
+    # Boxes, scores and classes of the same lists have to stay of one size.
+    found = call.build.packed.get(sizes)
     if any(most_of(planned(call, size)) is None for size in sizes):
-        return _joined(call, parts, axis)
-    whole = call.emit(Concat(axis=axis), *(_widest(call, part, axis) for part in parts))
-    return call.emit(Gather(axis=axis), whole, _packed(call, sizes))
+        wide = [close(call, part, axis) for part in parts]
+        found = _joined(call, sizes) if found is None else found
+    else:
+        wide = [_widest(call, part, axis) for part in parts]
+        found = _packed(call, sizes) if found is None else found
+    call.build.packed[sizes] = found
+    return call.emit(Gather(axis=axis), call.emit(Concat(axis=axis), *wide), found)
 
 
-def _joined(call: OnnxNode, parts: Sequence[Value], axis: int) -> Value:
-    """The same where sizes of the inputs decide how much room there is."""
-    build = call.build
-    wide = [close(call, part, axis) for part in parts]
-    length = total(x.shape[axis] for x in wide)
-    true, behind = ([build.sized(x.shape[axis], call.name) for x in side] for side in (parts, wide))
-    # Place `$0` of the result, from the last part on: it is in the first one that it is not behind.
-    count = len(parts)
-    sizes, rooms = ([arg(first + i) for i in range(count)] for first in (1, 1 + count))
-    gaps = [apply("sub", room, size) for room, size in zip(rooms, sizes, strict=True)]
+def _joined(call: OnnxNode, sizes: tuple[Dim, ...]) -> Value:
+    """Where the elements of lists are in one array of all their room, which sizes decide."""
+    build, count = call.build, len(sizes)
+    if count > _FEW:
+        raise Refusal("mixes elements along an axis whose size depends on data")
+    room = [planned(call, size) for size in sizes]
+    operands = [build.sized(size, call.name) for size in (*sizes, *room)]
+    true, wide = ([arg(first + i) for i in range(count)] for first in (1, 1 + count))
+    gaps = [apply("sub", r, size) for r, size in zip(wide, true, strict=True)]
+    # Of place `$0`, which is in the first list that it does not lie behind.
     place = apply("add", arg(0), _sum_of(gaps[:-1]))
     for number in reversed(range(count - 1)):
-        there = apply("less", arg(0), _sum_of(sizes[: number + 1]))
-        place = apply("where", there, apply("add", arg(0), _sum_of(gaps[:number])), place)
-    inside = apply("min", place, apply("sub", _sum_of(rooms), const(1)))
-    picked = Pointwise(apply("max", inside, const(0)), DType.I64)
-    found = call.emit(picked, places(call, length), *true, *behind)
-    whole = call.emit(Gather(axis=axis), call.emit(Concat(axis=axis), *wide), found)
+        before = apply("less", arg(0), _sum_of(true[: number + 1]))
+        place = apply("where", before, apply("add", arg(0), _sum_of(gaps[:number])), place)
+    inside = apply("clip", place, const(0), apply("sub", _sum_of(wide), const(1)))
+    at = places(call, total(room))
+    found = call.emit(Pointwise(apply("max", inside, const(0)), DType.I64), at, *operands)
     rows = build.symbol("concatenated")
-    summed = _sum_of([arg(i) for i in range(count)])
-    build.counted(rows, length, call.emit(Pointwise(summed, DType.I64), *true))
-    return reopened(call, whole, axis, rows)
+    each = _sum_of([arg(i) for i in range(count)])
+    build.counted(rows, total(room), call.emit(Pointwise(each, DType.I64), *operands[:count]))
+    return reopened(call, found, 0, rows)
 
 
 def _sum_of(terms: Sequence[Expr]) -> Expr:
@@ -204,14 +212,10 @@ def _most(room: Dim) -> int:
 
 def _packed(call: OnnxNode, sizes: tuple[Dim, ...]) -> Value:
     """Where the elements of lists are in one array of all their room."""
-    # Boxes, scores and classes of the same lists have to stay of one size.
-    if sizes in call.build.packed:
-        return call.build.packed[sizes]
     room = tuple(_most(planned(call, size)) for size in sizes)
     each = call.emit(Concat(axis=0), *(call.build.sized(size, call.name) for size in sizes))
     rows = call.build.symbol("concatenated")
     op = PackedPlaces(rows, room)
-    places, count = call.build.emit(op, [each], call.name)
+    found, count = call.build.emit(op, [each], call.name)
     call.build.counted(rows, sum(room), count)
-    call.build.packed[sizes] = places
-    return places
+    return found
