@@ -1,10 +1,11 @@
-"""The figures that pages begin with, and those of the plot: a few rows for each machine.
+"""The figures that pages begin with, and those of the plots: a few rows for each machine.
 
 Rows are chosen here, not by their figures: wins and losses stand as they were recorded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from benchmarks.plot import Bar, Panel
 from benchmarks.record import Record, ResultFile, by_key, load_all
 from benchmarks.report_cpu import PEERS, TITLES, machine_name, number, when
 
-__all__ = ["panels", "render", "render_all"]
+__all__ = ["all_panels", "panels", "render", "render_all"]
 
 MODELS = ("resnet50", "mobilenet_v3_large", "resnet50 bf16")
 OPERATORS = (
@@ -39,20 +40,30 @@ def render(folder: Path) -> str:
     Raises:
         RecordError: As of `render_all`.
     """
-    makers: dict[str, ResultFile] = {}
-    for results in sorted(_whole(folder), key=_generation):
-        makers[results.machine["cpu"].partition(" ")[0]] = results
     tables = [
         _table(machine_name(results.machine), results, [], [*_networks(results, MODELS)])
-        for _, results in sorted(makers.items())
+        for results in _newest(folder)
     ]
     on_gpu = operators.documents(folder, operators.GPU_FILE)
-    for results in sorted(load_all(folder, "cuda"), key=_newness)[-1:]:
+    for results in _newest_gpu(folder):
         mine = [one for one in on_gpu if _is_of(one, results)]
         rows = [*_networks(results, GPU_MODELS)]
         rows += [row for one in mine for row in _operators(one, GPU_OPERATORS[:1], 1e3, "µs")]
         tables.append(_table(results.machine["gpu"], results, mine, rows))
     return "\n\n".join(tables)
+
+
+def _newest(folder: Path) -> list[ResultFile]:
+    """The newest processor of each maker."""
+    makers: dict[str, ResultFile] = {}
+    for results in sorted(_whole(folder), key=_generation):
+        makers[results.machine["cpu"].partition(" ")[0]] = results
+    return [results for _, results in sorted(makers.items())]
+
+
+def _newest_gpu(folder: Path) -> list[ResultFile]:
+    """It alone, if there is one."""
+    return sorted(load_all(folder, "cuda"), key=_newness)[-1:]
 
 
 def _generation(results: ResultFile) -> tuple[int, int, tuple[str, str]]:
@@ -158,24 +169,43 @@ def _operators(
 
 
 def panels(folder: Path) -> list[Panel]:
-    """For each machine how many times as fast as the better peer all networks run.
+    """How many times as fast as the better peer networks run image by image: the README's machines.
 
     Raises:
-        RecordError: As of `render`.
+        RecordError: As of `render_all`.
     """
-    found = []
-    for results in load_all(folder, "latency"):
-        records = [r for r in results.records if r.precision == "fp32"]
-        name = f"{machine_name(results.machine)}, fp32"
-        found.append(Panel(name, "the better of ONNX Runtime and OpenVINO", _bars(records)))
-    for results in load_all(folder, "cuda"):
-        rows = report_gpu.rows_of(results)
-        records = [latency for _, latency, _ in rows if latency.precision == "fp16"]
-        engines = [e for e in report_gpu.PEERS if any(r.figure(e) for r in records)]
-        peers = " and ".join(report_gpu.PEERS[engine] for engine in engines)
-        peers = f"the better of {peers}" if len(engines) > 1 else peers
-        found.append(Panel(f"{results.machine['gpu']}, fp16", peers, _bars(records)))
-    return found
+    return [
+        *(_on_cpu(results, most=1) for results in _newest(folder)),
+        *(_on_gpu(results, most=1) for results in _newest_gpu(folder)),
+    ]
+
+
+def all_panels(folder: Path) -> list[Panel]:
+    """The same of every machine, in batches too.
+
+    Raises:
+        RecordError: As of `render_all`.
+    """
+    return [
+        *map(_on_cpu, load_all(folder, "latency")),
+        *map(_on_gpu, load_all(folder, "cuda")),
+    ]
+
+
+def _on_cpu(results: ResultFile, most: float = math.inf) -> Panel:
+    """Of batches up to `most`."""
+    records = [r for r in results.records if r.precision == "fp32" and r.shape[0] <= most]
+    name = f"{machine_name(results.machine)}, fp32"
+    return Panel(name, "the better of ONNX Runtime and OpenVINO", _bars(records))
+
+
+def _on_gpu(results: ResultFile, most: float = math.inf) -> Panel:
+    latencies = [latency for _, latency, _ in report_gpu.rows_of(results)]
+    records = [r for r in latencies if r.precision == "fp16" and r.shape[0] <= most]
+    engines = [e for e in report_gpu.PEERS if any(r.figure(e) for r in records)]
+    peers = " and ".join(report_gpu.PEERS[engine] for engine in engines)
+    peers = f"the better of {peers}" if len(engines) > 1 else peers
+    return Panel(f"{results.machine['gpu']}, fp16", peers, _bars(records))
 
 
 def _bars(records: list[Record]) -> tuple[Bar, ...]:

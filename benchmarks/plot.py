@@ -11,7 +11,7 @@ __all__ = ["Bar", "Panel", "render"]
 
 WIDTH, COLUMNS = 880, 2
 ROW, BAR, HEAD, FOOT = 20, 13, 46, 10
-NAMES, VALUES = 176, 40  # widths of what stands left and right of the bars
+CHARACTER, VALUES = 7, 40  # widths: of what stands left of the bars at most, and right of them
 GAP = 24
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1f2328 }
@@ -56,13 +56,15 @@ class Panel:
 
 def render(panels: Sequence[Panel]) -> str:
     """All panels with one scale, two beside each other."""
-    most = max((bar.ratio for panel in panels for bar in panel.bars), default=1.0)
+    bars = [bar for panel in panels for bar in panel.bars]
+    most = math.ceil(2 * max((bar.ratio for bar in bars), default=1.0)) / 2
+    names = GAP // 2 + CHARACTER * max((len(bar.name) for bar in bars), default=0)
     lines, top = [], 0
     for at in range(0, len(panels), COLUMNS):
         row = panels[at : at + COLUMNS]
         for column, panel in enumerate(row):
             left = column * (WIDTH + GAP) // COLUMNS
-            lines += _panel(panel, left, top, math.ceil(2 * most) / 2)
+            lines += _panel(panel, left, top, names, most)
         top += HEAD + FOOT + ROW * max(len(panel.bars) for panel in row)
     size = f'width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
     title = "<title>Networks: how many times as fast as the better peer</title>"
@@ -70,9 +72,9 @@ def render(panels: Sequence[Panel]) -> str:
     return "\n".join([head, title, f"<style>{STYLE}</style>", *lines, "</svg>", ""])
 
 
-def _panel(panel: Panel, left: int, top: int, most: float) -> Iterator[str]:
+def _panel(panel: Panel, left: int, top: int, names: int, most: float) -> Iterator[str]:
     width = (WIDTH - GAP * (COLUMNS - 1)) // COLUMNS
-    start, scale = left + NAMES, (width - NAMES - VALUES) / most
+    start, scale = left + names, (width - names - VALUES) / most
     yield _text(left, top + 15, panel.title, "title")
     yield _text(left, top + 32, f"times as fast as {panel.peers}", "peers")
     bottom = top + HEAD + ROW * len(panel.bars)

@@ -1,6 +1,6 @@
-"""Write the tables of the pages, and their plot, from the records: `python -m benchmarks.report`.
+"""Write the tables of the pages, and their plots, from the records: `python -m benchmarks.report`.
 
-With --check nothing is written, and the exit status is 1 if a page or the plot is out of date.
+With --check nothing is written, and the exit status is 1 if a page or a plot is out of date.
 Records lie in `benchmarks/results` and in folders there, one for each further machine.
 """
 
@@ -14,11 +14,15 @@ from pathlib import Path
 from benchmarks import headline, operators, plot, report_cpu, report_gpu
 from benchmarks.record import RecordError
 
-__all__ = ["IMAGE", "PAGES", "RESULTS", "ROOT", "main", "marks", "replace_section"]
+__all__ = ["IMAGES", "PAGES", "RESULTS", "ROOT", "main", "marks", "replace_section"]
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-IMAGE = "docs/images/headline.svg"
+IMAGES: Mapping[str, Callable[[Path], list[plot.Panel]]] = {
+    "docs/images/headline.svg": headline.panels,
+    "docs/images/machines.svg": headline.all_panels,
+}
+"""Plots, by their files."""
 PAGES: Mapping[str, Mapping[str, Callable[[Path], str]]] = {
     "README.md": {"headline": headline.render},
     "docs/benchmarks.md": {"headlines": headline.render_all, "results": report_cpu.render},
@@ -29,7 +33,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Path], str]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite sections and plot, or with --check say whether they are up to date."""
+    """Rewrite sections and plots, or with --check say whether they are up to date."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when out of date")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the pages are")
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _wanted(root: Path, results: Path) -> dict[Path, str]:
     """The files as they should be."""
-    files = {root / IMAGE: plot.render(headline.panels(results))}
+    files = {root / image: plot.render(panels(results)) for image, panels in IMAGES.items()}
     for page, sections in PAGES.items():
         text = (root / page).read_text()
         for name, render in sections.items():

@@ -117,6 +117,7 @@ def test_options_are_accepted_and_those_without_a_meaning_told(path, caplog):
         options.graph_optimization_level = ours.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.execution_mode = ours.ExecutionMode.ORT_SEQUENTIAL
         options.intra_op_num_threads = 3
+        options.enable_profiling = False  # as it is anyway
         assert not caplog.records
         options.enable_profiling = True
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -114,7 +114,8 @@ def test_every_option_is_a_keyword_of_compile():
 
 
 def test_rooms_are_attributes(monkeypatch):
-    assert {"vision", "ops", "onnxruntime"} <= set(dir(saccade))
+    public = {name for name in dir(saccade) if not name.startswith("_")}
+    assert public == {*saccade.__all__, "vision", "ops", "onnxruntime"} - {"__version__"}
     assert saccade.vision.read and saccade.onnxruntime.InferenceSession is saccade.InferenceSession
     with pytest.raises(AttributeError, match="no attribute 'visoin'"):
         saccade.visoin  # noqa: B018

@@ -99,5 +99,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
 
 def __dir__() -> list[str]:
-    """With the classes that are not imported yet, which `help` and shells ask for."""
-    return sorted({*globals(), *__all__, *_ROOMS})
+    """What is meant for users, imported or not yet: `help` and shells ask for it."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_ROOMS})

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saccade.bundlefile import BundleFile, BundleHead, is_bundle, open_bundle
+from saccade.bundlefile import BundleHead, is_bundle, open_bundle
 from saccade.devices import DEVICES, device_named
 from saccade.errors import ModelError, OptionError
 from saccade.model import Model
@@ -60,12 +60,14 @@ def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked 
     for option in fields(Options):
         name, value = option.name, getattr(options, option.name)
         if option.init and name not in (*built, *_WITHOUT_MEANING) and value != option.default:
+            if name == "shapes":
+                raise _other_sizes(path, head)
             raise OptionError(
                 f"{path}: a bundle runs as it was built: {name}={value!r} is for what builds it"
             )
     chosen = device_named(head.device)
     # In place of an engine: whoever needs one asks for what no bundle holds.
-    return _BundledModel(_refusal(path, file), chosen.arrays, chosen.bundled(file), options)
+    return _BundledModel(_refusal(path, head), chosen.arrays, chosen.bundled(file), options)
 
 
 class _BundledModel(Model):
@@ -81,14 +83,18 @@ class _BundledModel(Model):
         return self._program(self._shapes(named)).plan
 
 
-def _refusal(path: Path, file: BundleFile) -> Callable[[], Engine]:
+def _refusal(path: Path, head: BundleHead) -> Callable[[], Engine]:
     def refuse() -> Engine:
-        raise OptionError(
-            f"{path} holds programs for {_shapes(file.head)} alone, and nothing to make others of: "
-            "run it at these sizes, or build it again with more of them (saccade build --shape)"
-        )
+        raise _other_sizes(path, head)
 
     return refuse
+
+
+def _other_sizes(path: Path, head: BundleHead) -> OptionError:
+    return OptionError(
+        f"{path} holds programs for {_shapes(head)} alone, and nothing to make others of: "
+        "run it at these sizes, or build it again with more of them (saccade build --shape)"
+    )
 
 
 def _shapes(head: BundleHead) -> str:

@@ -18,7 +18,7 @@ from saccade.bundlefile import BundleHead, BundlePart, write_bundle
 from saccade.devices import device_named
 from saccade.errors import InputError, OptionError
 from saccade.ir import Dim, Graph, Value
-from saccade.ir.dim import Affine, Symbol, symbol
+from saccade.ir.dim import Affine, Symbol, substituted, symbol
 from saccade.kernels.base import Call, Key
 from saccade.logs import debug
 from saccade.lowered import Lowered
@@ -80,16 +80,7 @@ class Engine:
         self._told: tuple[Mapping[str, int], Sequence[Needs]] = ({}, ())
         # A model whose sizes are all fixed has no other sizes to compile for.
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
-        # Numbers that steps find out are the last outputs, and not the caller's.
-        names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
-        bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
-        self.signature = Signature(
-            tuple(_info(v, v.name, graph.held) for v in graph.inputs),
-            tuple(
-                _info(v, n, graph.held, bounds) for v, n in zip(graph.results, names, strict=True)
-            ),
-            lowering.source,
-        )
+        self.signature = signature_of(graph, lowering.source)
         if store is not None:
             store.keep_signature(self.signature)
 
@@ -199,6 +190,9 @@ class Engine:
         if len(others) > 1 and self._options.device != "cpu":
             raise OptionError(f"a bundle for {self._options.device} is for one machine")
         made, entries = [], dict[str, bytes]()
+        first, *more = (_solve(self.graph.inputs, shapes) for shapes in sizes)
+        # Axes of one size in all of them.
+        known = {name: n for name, n in first.items() if all(one[name] == n for one in more)}
         for number, one in enumerate(others or (self,)):
             plans = [one.plan(shapes) for shapes in sizes]
             machine, part = one.backend.bundle(plans, one.graph, one.identity)
@@ -210,7 +204,7 @@ class Engine:
             self._options.precision.value,
             self._options.resolved_threads,
             tuple(made),
-            self.signature.narrowed(sizes),
+            signature_of(self.graph, self.signature.source, known),
             tuple(tuple(map(tuple, shapes)) for shapes in sizes),
             self.identity,
         )
@@ -320,16 +314,26 @@ class Engine:
         return tuning.Lookup(self._algorithms, backend.device, backend.identity(), whole=imported)
 
 
-def _info(
-    value: Value,
-    name: str,
-    held: Mapping[str, str],
-    bounds: Mapping[Dim, str] = MappingProxyType({}),
-) -> TensorInfo:
-    if name in held:
-        return TensorInfo(name, held[name], ("...",), held=True)
-    shape = tuple(d if isinstance(d, int) else bounds.get(d, str(d)) for d in value.shape)
-    return TensorInfo(name, value.dtype.value, shape)
+def signature_of(
+    graph: Graph, source: str, known: Mapping[str, int] = MappingProxyType({})
+) -> Signature:
+    """What the graph of a file takes and gives, where some symbols are known to be of a size."""
+    # Numbers that steps find out are the last outputs, and not the caller's.
+    names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
+    bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
+
+    def info(value: Value, name: str) -> TensorInfo:
+        if name in graph.held:
+            return TensorInfo(name, graph.held[name], ("...",), held=True)
+        dims = (substituted(dim, known) for dim in value.shape)
+        shape = tuple(dim if isinstance(dim, int) else bounds.get(dim, str(dim)) for dim in dims)
+        return TensorInfo(name, value.dtype.value, shape)
+
+    return Signature(
+        tuple(info(value, value.name) for value in graph.inputs),
+        tuple(info(*both) for both in zip(graph.results, names, strict=True)),
+        source,
+    )
 
 
 def sizes_of(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

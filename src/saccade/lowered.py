@@ -142,8 +142,9 @@ def _lower_file(
 
     source, options, place, known = task
     put_off_sympy()
-    # Mapped, as the weights are copied from the file to the cache right here.
-    _write(_lower(source, options, known, mapped=True), place)
+    # Mapped, as the weights are copied from the file to the cache right here. Where they cannot be,
+    # the process that asked for them lowers the file itself, and warns.
+    _write(_lower(source, options, known, mapped=True), place, quiet=True)
 
 
 def _imported(source: object, options: Options, known: _Known) -> Graph:
@@ -207,6 +208,8 @@ def _keep(graph: Graph, place: _Place | None) -> Graph:
     return _read(place) or graph
 
 
-def _write(graph: Graph, place: _Place) -> None:
+def _write(graph: Graph, place: _Place, *, quiet: bool = False) -> None:
     """Add a graph to the cache; a full or read-only disk leaves the cache as it is."""
-    place.folder.add(place.name, lambda entry: serialize.save(graph, entry.file, entry.seal))
+    place.folder.add(
+        place.name, lambda entry: serialize.save(graph, entry.file, entry.seal), quiet=quiet
+    )

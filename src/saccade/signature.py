@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 from saccade.errors import InputError, meant
 
@@ -52,31 +52,6 @@ class Signature:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     source: str = ""
-
-    def narrowed(self, sets: Iterable[Sequence[Sequence[int]]]) -> Signature:
-        """The same for these sets of input shapes alone: an axis has a size if all agree on it.
-
-        Sizes of outputs that are expressions stay as they are.
-        """
-        symbols = [
-            {
-                name: size
-                for info, sizes in zip(self.inputs, shapes, strict=True)
-                for name, size in zip(info.shape, sizes, strict=not info.held)
-            }
-            for shapes in sets
-        ]
-        known = {
-            name: size
-            for name, size in (symbols[0] if symbols else {}).items()
-            if all(one.get(name) == size for one in symbols)
-        }
-
-        def fixed(info: TensorInfo) -> TensorInfo:
-            return replace(info, shape=tuple(known.get(axis, axis) for axis in info.shape))
-
-        inputs, outputs = (tuple(map(fixed, side)) for side in (self.inputs, self.outputs))
-        return replace(self, inputs=inputs, outputs=outputs)
 
     def to_json(self) -> str:
         """As text."""

@@ -2,13 +2,13 @@
 
 from xml.etree import ElementTree
 
-from benchmarks.plot import WIDTH, Bar, Panel, render
+from benchmarks.plot import CHARACTER, WIDTH, Bar, Panel, render
 
 SVG = "{http://www.w3.org/2000/svg}"
 PANELS = [
     Panel("A <machine> & more", "A & B", (Bar("net", 2.0), Bar("lost", 0.5))),
     Panel("second", "B", (Bar("other", 3.25),)),
-    Panel("third", "B", (Bar("even", 1.0),)),
+    Panel("third", "B", (Bar("even", 1.0), Bar("a network with a long name, batch 64", 1.5))),
 ]
 
 
@@ -23,6 +23,8 @@ def test_every_figure_is_there_and_nothing_is_cut():
         assert panel.title in texts and f"times as fast as {panel.peers}" in texts
         for bar in panel.bars:
             assert bar.name in texts and f"{bar.ratio:.2f}x" in texts
+        starts = {float(bar.get("x")) for bar in root.iter(f"{SVG}rect")}
+        assert CHARACTER * max(len(bar.name) for bar in panel.bars) < min(starts)
     height = float(root.get("height"))
     for bar in root.iter(f"{SVG}rect"):
         assert float(bar.get("x")) + float(bar.get("width")) < WIDTH

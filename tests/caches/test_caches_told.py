@@ -2,6 +2,9 @@
 
 import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from saccade.errors import CacheError
 from saccade.testing.logged import warned
 
 NAME = "one.bin"
+MODEL = Path(__file__).parents[2] / "examples" / "upscale" / "model.onnx"
 
 
 def store():
@@ -71,6 +75,16 @@ def test_who_allows_no_bytes_wants_no_cache(written, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_BYTES", "0")
     with warned(None):
         assert not store().write("two.bin", bytes(2000))
+
+
+def test_what_a_child_process_cannot_keep_is_told_by_its_parent_alone(cache):
+    """Of a graph that is lowered in one: the process that wanted it meets the same."""
+    code = f"import saccade; saccade.compile({str(MODEL)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "SACCADE_CACHE_DIR": str(cache), "SACCADE_CACHE_BYTES": "100k"},
+    )  # fmt: skip
+    assert done.stderr.count(".graph would take") == 1
 
 
 def test_what_is_sound_is_not_mentioned(cache):

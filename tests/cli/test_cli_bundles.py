@@ -50,8 +50,10 @@ def test_build_for_several_machines_and_inspect(saccade_cli, source, tmp_path):
     machines = ("--machine", "zen4, desktop-avx2", "--threads", "3")
     result = ran(saccade_cli, "build", source, *machines, *sizes, "-o", made)
     assert result.stdout.rstrip().endswith("2 program(s), for zen4, desktop-avx2")
+    said = result.stdout.partition(": ")[2].partition(",")[0]
     result = ran(saccade_cli, "inspect", made, "--json", facts)
     lines = result.stdout.splitlines()
+    assert f": {said}," in lines[0], "one size, in one unit"
     assert lines[1:] == [
         "for: cpu, fp32, teams of 3",
         "machine: zen4",

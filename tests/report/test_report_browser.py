@@ -281,6 +281,16 @@ def test_a_mark_opens_its_step(shown):
     assert browser.run("document.activeElement.closest('tr')?.className").startswith("row")
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_step_is_opened_below_the_head_of_the_table(shown, width):
+    browser = shown("large", width)
+    browser.run("openStep(250)")
+    assert browser.run(
+        "document.querySelector('#step-250').getBoundingClientRect().top"
+        " - document.querySelector('#steps thead th').getBoundingClientRect().bottom"
+    ) == pytest.approx(0, abs=1)
+
+
 def test_the_timeline_is_zoomed_by_buttons_and_by_dragging(shown):
     browser = shown()
     said = "#timeline .tools .soft"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from runtime_models import convolutions, two_inputs
 
@@ -326,3 +327,16 @@ def test_a_bundle_for_other_devices_is_for_one_machine(tmp_path):
 def test_the_version_is_that_of_the_package():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'version = "{bundled.VERSION}"' in text
+
+
+def test_a_bundle_knows_the_sizes_that_follow_from_its_own(tmp_path):
+    doubled = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        "g (float[N, H] x) => (float[N, K] y) { y = Concat <axis = 1> (x, x) }"
+    )
+    model = saccade.compile(doubled, cache=False)
+    model.save(tmp_path / "one.saccade", {"x": (2, 3)})
+    model.save(tmp_path / "two.saccade", {"x": (2, 3)}, {"x": (1, 3)})
+    one, two = (saccade.compile(tmp_path / f"{name}.saccade") for name in ("one", "two"))
+    assert repr(one) == "<saccade.Model: x float32[2x3] -> y float32[2x6]>"
+    assert repr(two) == "<saccade.Model: x float32[Nx3] -> y float32[Nx6]>"

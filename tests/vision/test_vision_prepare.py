@@ -130,7 +130,8 @@ def test_what_are_no_scores(scores, more, says):
 
 def test_labels_are_lines(tmp_path):
     (tmp_path / "labels.txt").write_text("tabby cat\nÄlpler\n", "utf-8")
-    assert vision.read_labels(tmp_path / "labels.txt") == ["tabby cat", "Älpler"]
+    for path in (tmp_path / "labels.txt", str(tmp_path / "labels.txt")):
+        assert vision.read_labels(path) == ["tabby cat", "Älpler"]
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     for name in ("bytes.txt", "missing.txt"):
         with pytest.raises(InputError, match="labels cannot be read"):

@@ -182,7 +182,7 @@ class CacheFolder:
         Args:
             name: Of the entry.
             fill: Writes it.
-            quiet: Whether it is worth no warning that a cache can only be read.
+            quiet: Whether it is worth no warning that this was not possible.
 
         Raises:
             OptionError: If `SACCADE_CACHE_BYTES` is no size.
@@ -205,12 +205,14 @@ class CacheFolder:
                 if too_large(size):
                     raise _TooLargeError
         except _TooLargeError:
-            self.tell_too_large(name, size)
+            if not quiet:
+                self.tell_too_large(name, size)
             # What is there is held to the limit all the same: that may have become lower.
             note(self, name, 0)
             return False
         except OSError as error:
-            self._tell_unwritten(error, quiet=quiet)
+            if not quiet:
+                self._tell_unwritten(error)
             return False
         note(self, name, size)
         return True
@@ -223,12 +225,11 @@ class CacheFolder:
             remedy = f"set SACCADE_CACHE_BYTES, which is {most}, higher"
             self._warn(UnusableError(str(self.path / name), reason, remedy, "so it is not kept"))
 
-    def _tell_unwritten(self, error: OSError, *, quiet: bool = False) -> None:
+    def _tell_unwritten(self, error: OSError) -> None:
         """Warn of why an entry was not written: of a cache that can only be read once for all."""
         if not isinstance(error, UnusableError):
             error = ReadOnlyError(_resolved(self.root), error.strerror or str(error))
-        if not (quiet and isinstance(error, ReadOnlyError)):
-            self._warn(error)
+        self._warn(error)
 
     def _warn(self, error: UnusableError) -> None:
         warn(error, _resolved(self.root))

@@ -23,6 +23,7 @@ from saccade.cli._outputs import check_outputs, give_json
 from saccade.cli._print import say
 from saccade.cli._shape_texts import parse_programs
 from saccade.errors import OptionError
+from saccade.memory import size_text
 
 __all__ = ["build"]
 
@@ -96,7 +97,7 @@ def build(
     whom = chosen or ", ".join(machines) or device
     with working(f"building {output} for {whom}"):
         nbytes = compiled.save(output, *sizes, machines=machines)
-    say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {whom}")
+    say(f"wrote {output}: {size_text(nbytes)}, {len(sizes)} program(s), for {whom}")
     programs = [{name: list(shape) for name, shape in one.items()} for one in sizes]
     built = {"model": str(path), "output": str(output), "bytes": nbytes, "programs": programs}
     about = {"device": device, "machine": chosen, "machines": machines, "precision": precision}

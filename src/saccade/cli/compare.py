@@ -38,8 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
+_ENGINES = "onnxruntime|reference"
 AgainstOption = Annotated[
-    str, typer.Option(metavar="onnxruntime|reference", help="Whose answers are right.")
+    str,
+    typer.Option(
+        metavar=_ENGINES,
+        help="Whose answers are right.",
+        autocompletion=lambda: _ENGINES.split("|"),
+    ),
 ]
 ToleranceOption = Annotated[
     float | None,
@@ -66,7 +72,7 @@ LayersOption = Annotated[
 def compare(
     model: ModelArgument,
     *,
-    against: AgainstOption,
+    against: AgainstOption = "onnxruntime",
     layers: LayersOption = False,
     input_: InputOption = None,
     shape: ShapeOption = None,

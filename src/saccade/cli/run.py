@@ -51,8 +51,9 @@ class Preprocessing(StrEnum):
 PreprocessOption = Annotated[
     Preprocessing,
     typer.Option(
+        metavar="KIND",
         help="What is done with images: imagenet (resized, the middle cut out, mean and std), "
-        "letterbox (whole, on a grey ground), or none but values from 0 to 1."
+        "letterbox (whole, on a grey ground), or none but values from 0 to 1.",
     ),
 ]
 MeanOption = Annotated[
@@ -60,14 +61,18 @@ MeanOption = Annotated[
 ]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="What is divided by then.")]
 TopOption = Annotated[
-    int | None, typer.Option(min=1, help="Print so many of the most probable classes.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Print so many of the most probable classes."),
 ]
 LabelsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Names of the classes, a line each (--top, detections)."),
 ]
 ThresholdOption = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Least score of detections that are told and drawn.")
+    float,
+    typer.Option(
+        min=0.0, max=1.0, metavar="S", help="Least score of detections that are told and drawn."
+    ),
 ]
 TileOption = Annotated[
     str,
@@ -82,9 +87,9 @@ RunInputOption = Annotated[
     typer.Option(
         "--input",
         "-i",
-        metavar="[NAME=]FILE|DIR|'*.jpg'",
-        help="An input: .npy, .npz or an image (else random); several images, a folder of them, or "
-        "a video are run one by one.",
+        metavar="[NAME=]FILE|DIR",
+        help="An input: .npy, .npz or an image (else random); several images ('*.jpg'), a folder "
+        "of them, or a video are run one by one.",
     ),
 ]
 OutputOption = Annotated[

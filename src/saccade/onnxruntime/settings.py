@@ -49,7 +49,8 @@ class _Settings:
 
     def __setattr__(self, name: str, value: object) -> None:
         plain = name.startswith("_") or name in _DONE_ANYWAY or name == "intra_op_num_threads"
-        if not plain:
+        # Scripts write out what is so anyway.
+        if not plain and (not hasattr(self, name) or getattr(self, name) != value):
             logger().warning("%s.%s has no meaning here", type(self).__name__, name)
         super().__setattr__(name, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,14 +31,14 @@ class ScoredClass(NamedTuple):
     probability: float
 
 
-def read_labels(path: Path) -> list[str]:
+def read_labels(path: str | PathLike[str]) -> list[str]:
     """The lines of a file, one for each class.
 
     Raises:
         InputError: If it cannot be read as text.
     """
     try:
-        return path.read_text("utf-8").splitlines()
+        return Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: labels cannot be read ({error})") from error
 

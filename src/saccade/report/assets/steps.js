@@ -103,7 +103,7 @@ function openStep(at) {
   const { made, toggle } = rows.get(at);
   made.classList.add("chosen");
   expand(at, true);
-  made.closest(".box").scrollTop = Math.max(0, made.offsetTop - 40);
+  made.closest(".box").scrollTop = Math.max(0, made.offsetTop - made.closest("table").tHead.offsetHeight);
   document.getElementById("steps").scrollIntoView();
   toggle.focus({ preventScroll: true });
 }
