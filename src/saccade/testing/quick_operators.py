@@ -36,7 +36,7 @@ _CHECKED: list[tuple[Any, Any]] = []  # the operands that an operator came to, w
 _CALLED: list[tuple[Any, Any, Any, Any]] = []  # functions of NumPy, with operands and result
 
 
-class _Plan(NamedTuple):
+class _QuickPlan(NamedTuple):
     """How an operator is done with operands of two types.
 
     Attributes:
@@ -94,7 +94,7 @@ def watch() -> Callable[[str, Callable[..., Any]], Callable[..., Any]]:
         _CALLED.append((np.add, pointer, offset, result))
         return result
 
-    def learn(own: Callable[..., Any], left: Any, right: Any) -> tuple[Any, _Plan | None]:  # noqa: ANN401
+    def learn(own: Callable[..., Any], left: Any, right: Any) -> tuple[Any, _QuickPlan | None]:  # noqa: ANN401
         _CHECKED.clear()
         _CALLED.clear()
         with_changes = (
@@ -119,7 +119,7 @@ def watch() -> Callable[[str, Callable[..., Any]], Callable[..., Any]]:
     return quick
 
 
-def _plan(left: Any, right: Any, result: Any) -> _Plan | None:  # noqa: ANN401
+def _plan(left: Any, right: Any, result: Any) -> _QuickPlan | None:  # noqa: ANN401
     """What was seen, if it was one function of the two operands, cast and repeated at most."""
     if len(_CHECKED) != 1 or len(_CALLED) != 1:
         return None
@@ -143,14 +143,14 @@ def _plan(left: Any, right: Any, result: Any) -> _Plan | None:  # noqa: ANN401
         for was, one in zip(given, operands, strict=True)
     ]
     facts = (result.shape, result.numel, result.dtype)
-    return _Plan(
+    return _QuickPlan(
         function, (casts[0], casts[1]), number, constant, first.dtype, result.type, facts,
         called.data.shape, width,
     )  # fmt: skip
 
 
 def _quick(
-    learn: Callable[..., tuple[Any, _Plan | None]],
+    learn: Callable[..., tuple[Any, _QuickPlan | None]],
     language: Any,  # noqa: ANN401
     name: str,
     own: Callable[..., Any],
@@ -160,7 +160,7 @@ def _quick(
 
     tensor, constexpr, cast, make = core.tensor, core.constexpr, language.cast, _makes()
     swapped = name in _REVERSED
-    plans: dict[Any, _Plan | None] = {}
+    plans: dict[Any, _QuickPlan | None] = {}
 
     def ordered(one: Any, other: Any) -> Any:  # noqa: ANN401
         """Triton's own, of operands in the order in which they stand."""
