@@ -69,6 +69,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Nor is what a room leaves: tests that collect garbage would look through all of it."""
+    if nextitem is not None and nextitem.path.parent != item.path.parent:
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """A test has the random numbers that it has alone, whatever ran before it."""

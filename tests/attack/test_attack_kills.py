@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from random import Random
 
-import pytest
-
 START = """
 import sys, numpy as np, saccade
 model = saccade.compile(sys.argv[1], threads=2)
@@ -49,24 +47,34 @@ def members(session):
     return found
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_killed_starts_leave_a_sound_cache(attacked, length, how):
+def kill(path, folder, how, seconds):
+    """Start, and end that with a signal after a while; nothing of it must be left."""
+    process = start(path, folder)
+    time.sleep(seconds)
+    process.send_signal(how)
+    process.wait(timeout=60)
+    process.communicate()
+    deadline = time.monotonic() + 20  # children notice that nobody is there
+    while members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not members(process.pid), how
+
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+def test_killed_starts_leave_a_sound_cache(attacked, length):
+    """A cache after one of each signal, and one after all of them, in any order."""
     path, folder = attacked
     began = time.monotonic()
     truth = told(start(path, folder / "whole"))
     whole = time.monotonic() - began
-    random = Random(f"kills {how}")
-    for number in range(4 * length):
-        own = folder / f"{number % 3}"
-        process = start(path, own)
-        time.sleep(random.uniform(0.05, whole))
-        process.send_signal(how)
-        process.wait(timeout=60)
-        process.communicate()
-        deadline = time.monotonic() + 20  # children notice that nobody is there
-        while members(process.pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not members(process.pid), number
-        if number % 3 == 2 or number == 4 * length - 1:
-            assert told(start(path, own)) == truth, number
-    print("killed:", 4 * length, "starts by", how.name)  # shown by -rP
+    random = Random("kills")
+    for turn in range(length):
+        histories = [*((how,) for how in SIGNALS), random.sample(SIGNALS, 3)]
+        for number, signals in enumerate(histories):
+            own = folder / f"{turn}-{number}"
+            for how in signals:
+                kill(path, own, how, random.uniform(0.05, whole))
+            assert told(start(path, own)) == truth, (turn, signals)
+    print("killed:", 6 * length, "starts")  # shown by -rP

@@ -27,7 +27,7 @@ def test_the_seeds_import(index: int) -> None:
 def test_mutants_in_a_process_of_bounded_memory(seed: int) -> None:
     script = Path(__file__).with_name("frontend_mutants.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(seed), "100"],
+        [sys.executable, str(script), str(seed), "60"],
         capture_output=True,
         text=True,
         timeout=120,

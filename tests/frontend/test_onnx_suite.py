@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unittest
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@cache
+def every_import():
+    """What became of each case, by name."""
+    return {case.name: imported(case) for case in cases()}
+
+
 def test_as_many_are_refused_as_the_page_says_and_none_crashes():
-    found = {case.name: imported(case) for case in cases()}
+    found = every_import()
     refused = Counter(case.operator for case in cases() if found[case.name].refused)
     section = PAGE[PAGE.index("## By operator") : PAGE.index("## By element")]
     rows = re.findall(r"\| `(\w+)` \| (\d+) \| \d+ \| (\d+) \| (\d+) \|", section)
@@ -59,7 +66,7 @@ WRAPPED = "test_if_opt"
 
 
 def test_what_is_refused_runs_by_onnxs_reference():
-    refused = [case for case in cases() if imported(case).refused]
+    refused = [case for case in cases() if every_import()[case.name].refused]
     for case in refused[::STRIDE]:
         outcome = ran(case, allow_reference=True)
         assert LEFT.get(case.name, "") in outcome.refused, (case.name, outcome.refused)

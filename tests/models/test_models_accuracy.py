@@ -20,7 +20,7 @@ SIZES = {
     "densenet121": CLASSIFIER,
     "deeplabv3_mobilenet": CLASSIFIER,
     "dcnv2_small": ((1, 3, 128, 128),),  # all that the file allows
-    "vgg16": ((1, 3, 224, 224), (2, 3, 224, 224), (3, 3, 224, 224)),
+    "vgg16": ((1, 3, 224, 224), (2, 3, 224, 224)),
 }
 EXACT = ("subpixel_x4", "resnet50", "mobilenet_v3_large", "densenet121", "deeplabv3_mobilenet")
 OLDER = ("subpixel_x4", "shufflenet_v2_x1_0", "mobilenet_v3_large", "densenet121")

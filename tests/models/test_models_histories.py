@@ -15,8 +15,8 @@ import pytest
 import saccade
 
 SIZES = {
-    "resnet50": [(1, 3, 64, 64), (1, 3, 97, 71), (2, 3, 75, 120), (1, 3, 160, 90)],
-    "mobilenet_v3_large": [(1, 3, 64, 64), (1, 3, 97, 71), (3, 3, 75, 120), (1, 3, 33, 190)],
+    "resnet50": [(1, 3, 64, 64), (2, 3, 75, 71), (1, 3, 110, 90)],
+    "mobilenet_v3_large": [(1, 3, 64, 64), (3, 3, 75, 90), (1, 3, 33, 150)],
 }
 ANSWER = """
 import sys, hashlib, numpy as np, saccade
@@ -61,7 +61,7 @@ class Histories:
         self.monkeypatch.setenv("SACCADE_CACHE_DIR", str(self.folder / name))
         threads = random.choice([1, 2, 2, 3, 4, 7])
         order = random.sample(self.sizes, len(self.sizes))
-        load = random.choice([0, 0, 2])
+        load = random.choice([0, 0, 1])
         told = f"cache {name if kept else None}, {threads} thread(s), sizes {order}, load {load}"
         with busy(load):
             model = saccade.compile(self.path, threads=threads, cache=kept)
@@ -81,7 +81,7 @@ def test_no_history_changes_a_bit(zoo, image, name, tmp_path, monkeypatch):
 def test_sizes_do_differ(zoo, image):
     """The test above would find nothing if every answer were the same."""
     model = zoo.compiled("mobilenet_v3_large")
-    assert len({digest(model, image(shape)) for shape in SIZES["mobilenet_v3_large"]}) == 4
+    assert len({digest(model, image(shape)) for shape in SIZES["mobilenet_v3_large"]}) == 3
 
 
 def test_simultaneous_cold_starts_agree(zoo, tmp_path):

@@ -18,6 +18,8 @@ SIZES = {
     "resnet50_dynamo": (1, 3, 224, 224),
     "vgg16": (1, 3, 224, 224),
 }
+LARGE = ("vgg16", "resnet50_dynamo")
+"""With the most threads alone, as a turn takes seconds: its kernels are those of the others."""
 ORDERS = ((0,), (1, 0), (1, 2, 0), (6, 2, 4, 0, 1, 5, 3))
 
 
@@ -28,7 +30,7 @@ def test_any_team_gives_the_same_bits(zoo, image, name):
     x = image(SIZES[name], program.plan.inputs[0].dtype)
     wanted = program.run([x])
     assert not any(np.isnan(array).any() for array in wanted)
-    for order in ORDERS:
+    for order in ORDERS[-1:] if name in LARGE else ORDERS:
         found = simulate(program, [x], order)
         for a, b in zip(wanted, found, strict=True):
             assert a.tobytes() == b.tobytes(), f"{name} with logical threads {order}"

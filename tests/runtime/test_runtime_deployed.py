@@ -62,17 +62,6 @@ def somebody(command, env):
         return None
 
 
-@pytest.fixture
-def place(monkeypatch):
-    """A folder of root's where others can go, with a model, its answers and a cache."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        (folder / "model.onnx").write_bytes(convolutions().SerializeToString())
-        monkeypatch.setenv("SACCADE_CACHE_DIR", str(folder / "cache"))
-        yield folder
-
-
 PREPARE = """
 import sys
 import numpy as np, saccade
@@ -92,6 +81,41 @@ def prepare(place, shape):
         [sys.executable, "-c", PREPARE, str(place), *map(str, shape)], check=True, timeout=300,
         env={**os.environ, "PYTHONPATH": path()},
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    """A folder of root's where others can go: a model, its answers and cache; and a copy of it."""
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as copy:
+        folder, kept = Path(name), Path(copy) / "kept"
+        folder.chmod(0o755)
+        (folder / "model.onnx").write_bytes(convolutions().SerializeToString())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SACCADE_CACHE_DIR", str(folder / "cache"))
+            prepare(folder, SHAPE)
+        shutil.copytree(folder, kept)
+        yield folder, kept
+
+
+@pytest.fixture
+def place(prepared, monkeypatch):
+    """That folder as it was made, whatever other tests did there.
+
+    The model's file is the same: caches know files by more than what is in them.
+    """
+    folder, kept = prepared
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "model.onnx":
+            path.unlink()
+    for path in kept.iterdir():
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name)
+        elif path.name != "model.onnx":
+            shutil.copy2(path, folder)
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(folder / "cache"))
+    return folder
 
 
 @pytest.fixture
@@ -118,7 +142,6 @@ WITHOUT_COMPILERS = "for name in ('llvmlite', 'onnx', 'onnx_ir'): sys.modules[na
 
 
 def test_a_bundle_starts_as_somebody_else_without_a_compiler(place, start):
-    prepare(place, SHAPE)
     (place / "model.saccade").chmod(0o444)
     shutil.rmtree(place / "cache")
     before = tree(place)
@@ -127,7 +150,6 @@ def test_a_bundle_starts_as_somebody_else_without_a_compiler(place, start):
 
 
 def test_a_shared_cache_of_root_s_is_all_that_somebody_else_needs(place, start):
-    prepare(place, SHAPE)
     share.share(audit.existing_cache())
     before = tree(place)
     assert start("model.onnx", SHAPE) == (["True", "True"], [])
@@ -135,7 +157,6 @@ def test_a_shared_cache_of_root_s_is_all_that_somebody_else_needs(place, start):
 
 
 def test_what_root_adds_to_a_shared_cache_is_shared(place, start):
-    prepare(place, SHAPE)
     share.share(audit.existing_cache())
     old = os.umask(0o077)
     try:
@@ -150,7 +171,6 @@ def test_what_root_adds_to_a_shared_cache_is_shared(place, start):
 
 
 def test_another_size_than_in_the_shared_cache_takes_one_warning(place, start):
-    prepare(place, SHAPE)
     share.share(audit.existing_cache())
     shutil.copytree(place / "cache", place / "shared")
     prepare(place, OTHER)
@@ -165,7 +185,6 @@ def test_another_size_than_in_the_shared_cache_takes_one_warning(place, start):
 
 
 def test_a_cache_that_was_not_shared_takes_one_warning(place, start):
-    prepare(place, SHAPE)
     (place / "cache").chmod(0o755)
     answer, told = start("model.onnx", SHAPE)
     assert answer == ["True", "False"]
@@ -173,7 +192,6 @@ def test_a_cache_that_was_not_shared_takes_one_warning(place, start):
 
 
 def test_where_no_cache_can_be_made_takes_one_warning(place, start):
-    prepare(place, SHAPE)
     answer, told = start("model.onnx", SHAPE, SACCADE_CACHE_DIR="/proc/nowhere/cache")
     assert answer == ["True", "False"]
     assert len(told) == 1 and "cannot be made" in told[0], told
@@ -184,7 +202,6 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@
 
 def test_on_a_read_only_disk_the_cache_is_read_and_one_warning_says_that_nothing_is_kept(place):
     """As root, which no mode stops."""
-    prepare(place, SHAPE)
     prepare(place, OTHER)
     for shape, kept in ((SHAPE, "1"), (OTHER, "2")):
         command = ["unshare", "-m", "sh", "-c", READ_ONLY, str(place), sys.executable, "-c",
@@ -215,7 +232,6 @@ def test_a_cache_that_others_cannot_reach_is_not_shared(place, monkeypatch):
 
 
 def test_a_file_of_somebody_else_s_in_a_shared_cache_is_not_read(place, start):
-    prepare(place, SHAPE)
     share.share(audit.existing_cache())
     for program in (place / "cache" / "bundles").rglob("*.program"):
         os.chown(program, SOMEBODY + 1, 0)

@@ -123,7 +123,7 @@ def test_nobody_passes_a_barrier_early(code, width, patience):
     team = FutexTeam(width)
     team._words[56:60] = patience
     job = Job(code.addresses["count"], 40, width)
-    runs = 150
+    runs = 60
     with team.lock:
         play(team, job, runs)
     assert job.memory[: width * 8 : 8].tolist() == [40 * runs] * width
@@ -146,8 +146,8 @@ def test_every_chunk_is_claimed_once(code, width, patience):
     team._words[56:60] = patience
     job = Job(code.addresses["claim"], 5, width)
     with team.lock:
-        play(team, job, 50)
-    assert job.claimed == [5 * 50] * COUNT
+        play(team, job, 30)
+    assert job.claimed == [5 * 30] * COUNT
     stop(team)
 
 

@@ -158,8 +158,9 @@ def said(text, file, wanted, folder):
     return answers(path, folder / "cache", wanted, MODEL=file)
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["another size", "the first size"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("seed", "first"), [(0, True), (1, False)], ids=["another size", "the first size"]
+)
 def test_a_fork_while_operators_and_sizes_are_compiled(seed, first, file, wanted, tmp_path):
     offsets = sorted(np.random.default_rng(seed).uniform(0, 1.5, 3).tolist())
     text = FORKS.format(limit=LIMIT - 60, offsets=offsets, first=first)

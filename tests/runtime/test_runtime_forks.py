@@ -114,7 +114,7 @@ print(*statuses)
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_fork_while_the_first_model_is_compiled(seed, file, wanted, tmp_path):
     arrays = [str(tmp_path / "x.npy"), str(tmp_path / "wanted.npy")]
     for path, array in zip(arrays, (X, wanted), strict=True):

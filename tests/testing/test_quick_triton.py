@@ -10,14 +10,17 @@ import sys
 CODE = """
 import os
 os.environ["TRITON_INTERPRET"] = "1"
-import hashlib, itertools, json, sys
+import hashlib, itertools, json, operator, sys
 import numpy as np
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic as lang
 
 if sys.argv[1] == "quick":
     from saccade.testing.quick_triton import quicken
     quicken()
+
+interpreter._patch_lang(lambda: tl)  # the operators of tensors become the interpreter's
 
 KINDS = (tl.int1, tl.int8, tl.uint8, tl.int16, tl.int32, tl.uint32, tl.int64, tl.float16,
          tl.bfloat16, tl.float32, tl.float64, tl.pointer_type(tl.float32))
@@ -39,12 +42,17 @@ def told(operation, *operands):
     return [[str(one.type), str(one.dtype), [size.value for size in one.shape], one.numel.value,
              str(one.handle.data.shape), one.handle.data.tobytes().hex()] for one in several]
 
-BINARY = [lambda a, b, f=f: f(a, b, True) for f in (lang.add, lang.sub, lang.mul)]
-BINARY += [lang.truediv, lang.floordiv, lang.mod, lang.and_, lang.xor_, lang.shl, lang.less_than,
-           lang.equal, lang.broadcast_impl_value,
+BINARY = [lang.truediv, lang.floordiv, lang.mod, lang.shl, lang.broadcast_impl_value,
            lambda a, b: lang.minimum(a, b, tl.PropagateNan.NONE),
            lambda a, b: lang.where(lang.less_than(a, b), a, b),
            lambda a, b: lang.where(tensor(tl.int1, (2, 4)), a, b)]
+BINARY += [operator.add, operator.sub, operator.mul, operator.and_, operator.or_, operator.xor,
+           operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+BINARY += [lambda a, b, f=f: f(b, f(a, b)) for f in (operator.add, operator.lt, operator.and_)]
+BINARY += [lambda a, b: lang.cast(operator.lt(a, b), tl.float32)]
+ALL = slice(None)
+INDICES = (None, ALL, (None, ALL), (ALL, None), (ALL, None, ALL), (None, None),
+           (ALL, ALL, None, ALL), (None, slice(0, 1)), (ALL, 0), (None, ALL, ALL, ALL, None))
 found, said = {}, set()
 with np.errstate(all="ignore"):
     plain = [tensor(kind, shape) for kind in KINDS for shape in SHAPES]
@@ -59,6 +67,8 @@ with np.errstate(all="ignore"):
             found[f"{turn}:{i}:{j}"] = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
         for (i, a), kind in itertools.product(enumerate(plain), KINDS):
             found[f"{turn}:cast:{i}:{kind}"] = told(lang.cast, a, kind)
+        for (i, a), (j, index) in itertools.product(enumerate(plain), enumerate(INDICES)):
+            found[f"{turn}:index:{i}:{j}"] = told(lambda x: x[index], a)
 assert said == {True, False}  # some are refused
 print(json.dumps(found))
 """

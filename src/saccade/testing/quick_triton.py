@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from saccade.testing.quick_operators import QUICK, quicken_casts, watch
+
 __all__ = ["quicken"]
 
 _NUMBERS = (int, float, bool)
@@ -24,8 +26,9 @@ def quicken() -> None:
     """Replace the parts of Triton's interpreter that take most of its time, in this process."""
     _keep_types()
     _keep_plain_values()
-    _call_at_once()
+    quicken_casts()
     _agree_once()
+    _call_at_once()
     _leave_overflows()
 
 
@@ -101,7 +104,10 @@ def _keep_plain_values() -> None:
 
 def _call_at_once() -> None:
     """Functions of the language are called with what they need, not by way of two others."""
-    from triton.runtime import interpreter  # noqa: PLC0415 - as above
+    from triton.language import core  # noqa: PLC0415 - as above
+    from triton.runtime import interpreter  # noqa: PLC0415
+
+    quick = watch()
 
     def patch(owner: Any, name: str, member: Any, _builder: Any, scope: Any) -> None:  # noqa: ANN401
         inner = getattr(member, "__wrapped__", member)
@@ -110,7 +116,8 @@ def _call_at_once() -> None:
             named["_semantic"] = interpreter.interpreter_semantic
             return inner(*args, **named)
 
-        scope.set_attr(owner, name, call)
+        at_once = owner is core.tensor and name in QUICK
+        scope.set_attr(owner, name, quick(name, call) if at_once else call)
 
     interpreter._patch_attr = patch
 

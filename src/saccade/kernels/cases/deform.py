@@ -28,7 +28,7 @@ _SHAPES = (
     ("same", (2, 20, 9, 11), 24, (3, 3), DeformConv(padding=(1, 1, 1, 1))),
     ("borders", (1, 33, 7, 5), 5, (3, 2), DeformConv((2, 1), (1, 0, 1, 0), (1, 2))),
     ("pointwise", (1, 24, 6, 7), 36, (1, 1), DeformConv(groups=2, offset_groups=3)),
-    ("offsets-by-channel", (3, 6, 8, 9), 4, (2, 3),
+    ("offsets-by-channel", (2, 6, 5, 7), 4, (2, 3),
      DeformConv(padding=(2, 1, 0, 3), groups=2, offset_groups=6)),
     ("many-filters", (1, 8, 4, 5), 280, (2, 2), DeformConv(groups=2)),
     ("few", (1, 3, 2, 3), 1, (3, 3), DeformConv(padding=(1, 1, 1, 1))),
