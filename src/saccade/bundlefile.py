@@ -15,7 +15,9 @@ import hmac
 import json
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ _MAGIC = _BUNDLE + b"3"
 _PREFIX = struct.Struct("<16sQ32s")
 _ALIGN = 4096  # bytes: entries are mapped
 _LONGEST_HEADER = 1 << 28
+_LARGE = 64 << 10
+_POPULATE_READ = 22  # of Linux 5.14, which Python has no name for
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class BundleFile:
     """
 
     def __init__(self, path: Path, content: mmap.mmap | bytes) -> None:
-        self._path = path
+        self._path, self._mapped = path, content
         self._content = memoryview(content)
         fields = self._header()
         try:
@@ -164,9 +168,16 @@ class BundleFile:
         # A negative place would count from the end.
         if at < 0 or len(content) != size:
             raise ModelError(f"{self._path}: the bundle is cut short")
+        self._bring(self._start + at, size)
         if hashlib.sha256(content).hexdigest() != digest:
             raise ModelError(f"{self._path}: entry {name} of the bundle is damaged")
         return content
+
+    def _bring(self, start: int, size: int) -> None:
+        """Have page tables filled at once, where the system can: one by one takes half the time."""
+        if isinstance(self._mapped, mmap.mmap) and size >= _LARGE:
+            with suppress(OSError, ValueError):
+                self._mapped.madvise(_POPULATE_READ, start // _ALIGN * _ALIGN, size)
 
 
 class BundlePart:
@@ -193,6 +204,18 @@ class BundlePart:
     def read(self, entry: str) -> memoryview:
         """An entry's bytes: see `BundleFile.read`."""
         return self._file.read(self.name(self._number, entry))
+
+    def read_all(self, entries: Sequence[str]) -> dict[str, memoryview]:
+        """The bytes of several entries, of which two are checked at a time."""
+        with ThreadPoolExecutor(1) as beside:
+            try:
+                others = beside.submit(self._each, entries[1::2])
+            except RuntimeError:  # no thread is to be had
+                return self._each(entries)
+            return self._each(entries[::2]) | others.result()
+
+    def _each(self, entries: Sequence[str]) -> dict[str, memoryview]:
+        return {entry: self.read(entry) for entry in entries}
 
 
 def open_bundle(path: Path) -> BundleFile:
