@@ -233,6 +233,37 @@ def test_the_command_builds(tmp_path):
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
 
 
+def test_large_entries_are_checked_to_the_last_bit(made, tmp_path):
+    """By sums of their pages, which any flipped bit changes, and which stand in one order."""
+    rng = np.random.default_rng(1)
+    head, page = bundlefile.open_bundle(made[0]).head, 4096
+    words = rng.integers(0, 1 << 63, (80, page // 8), np.uint64)
+    tail = rng.bytes(13)
+    content = words.tobytes() + tail
+    # Another content with the same sums shares no place with it.
+    alike = np.ascontiguousarray(words[:, ::-1]).tobytes() + tail
+    path = tmp_path / "large.saccade"
+    bundlefile.write_bundle(path, head, {"a": content, "b": alike, "c": content})
+    file = bundlefile.open_bundle(path)
+    assert file.read("a") == file.read("c") == content and file.read("b") == alike
+    assert file._places["a"][0] == file._places["c"][0] != file._places["b"][0]
+    start = path.read_bytes().index(content)
+    flips = [int(bit) for bit in rng.integers(0, 8 * len(content), 60)]
+    for bit in (0, 8 * len(content) - 1, 8 * (len(content) - 14) + 7, *flips):
+        damaged = bytearray(path.read_bytes())
+        damaged[start + bit // 8] ^= 1 << bit % 8
+        path.with_suffix(".damaged").write_bytes(damaged)
+        with pytest.raises(saccade.ModelError, match="entry a of the bundle is damaged"):
+            bundlefile.open_bundle(path.with_suffix(".damaged")).read("a")
+    swapped = bytearray(path.read_bytes())
+    swapped[start : start + page], swapped[start + page : start + 2 * page] = (
+        content[page : 2 * page], content[:page],
+    )  # fmt: skip
+    path.write_bytes(swapped)
+    with pytest.raises(saccade.ModelError, match="damaged"):
+        bundlefile.open_bundle(path).read("a")
+
+
 def test_programs_for_several_processors_stand_side_by_side(tmp_path, monkeypatch):
     """Each gets those of its description, another one the best that it has the instructions for."""
     path, shape = tmp_path / "several.saccade", SHAPES[0]

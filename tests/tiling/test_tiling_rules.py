@@ -13,6 +13,7 @@ WHOLE = {
     "GatherNd": "indices may lead anywhere",
     "GridSample": "its grid may lead anywhere",
     "GroupNorm": "statistics of the whole image",
+    "Highest": "decides sizes, before anything runs",
     "Loop": "bodies are not followed",
     "Nms": "boxes",
     "NonMaxSuppression": "boxes",

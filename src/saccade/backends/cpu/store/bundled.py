@@ -119,9 +119,10 @@ class CpuBundle:
         return found
 
     def _constants(self, names: Sequence[str]) -> list[Array]:
-        places = [f"constant/{name}" if name else None for name in names]
-        found = self._file.read_all([*dict.fromkeys(filter(None, places))])
-        return [np.frombuffer(found[one] if one else b"", np.uint8) for one in places]
+        return [
+            np.frombuffer(self._file.read(f"constant/{name}") if name else b"", np.uint8)
+            for name in names
+        ]
 
 
 def _needed(part: BundlePart) -> set[str]:
