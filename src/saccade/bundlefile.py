@@ -114,7 +114,7 @@ class BundleFile:
     """
 
     def __init__(self, path: Path, content: mmap.mmap | bytes) -> None:
-        self._path, self._mapped = path, content
+        self._path = path
         self._content = memoryview(content)
         fields = self._header()
         try:
@@ -174,10 +174,11 @@ class BundleFile:
         return content
 
     def _bring(self, start: int, size: int) -> None:
-        """Have page tables filled at once, where the system can: one by one takes half the time."""
-        if isinstance(self._mapped, mmap.mmap) and size >= _LARGE:
+        """Have page tables filled at once, where the system can: one by one takes much longer."""
+        mapped = self._content.obj
+        if isinstance(mapped, mmap.mmap) and size >= _LARGE:
             with suppress(OSError, ValueError):
-                self._mapped.madvise(_POPULATE_READ, start // _ALIGN * _ALIGN, size)
+                mapped.madvise(_POPULATE_READ, start, size)
 
 
 class BundlePart:

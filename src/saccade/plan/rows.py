@@ -97,7 +97,7 @@ class _ShapeRows:
     def __call__(self, shape: tuple[Dim, ...]) -> _Rows:
         """The output that holds the number, and the factor.
 
-        Without an output nothing of the shape is found out, without a factor more than rows is.
+        Where nothing of the shape is found out the factor is 0; where more than rows is, None.
         """
         # The graph keeps its shapes, so that no other can have the id of one.
         found = self._known.get(id(shape))
@@ -122,10 +122,10 @@ def _rows_of_shapes(graph: Graph) -> dict[int, _Rows]:
 def _rows(shape: Sequence[Dim], outputs: Mapping[str, int]) -> _Rows:
     open_axes = [depends(dim, outputs) for dim in shape]
     if not any(open_axes):
-        return None, None
+        return None, 0
     # No axis but the outermost may depend on what steps find out.
     found = None if any(open_axes[1:]) else multiple_of(shape[0], outputs)
-    return (-1, None) if found is None else (outputs[found[0]], found[1])
+    return (None, None) if found is None else (outputs[found[0]], found[1])
 
 
 def _factors(
@@ -140,12 +140,10 @@ def _factors(
     counts, factors = set[int](), []
     for shape in step.dims:
         output, factor = rows_of_shape(shape)
-        if output is None:
-            factors.append(0)
-            continue
         if factor is None:
             return None
-        counts.add(output)
+        if output is not None:
+            counts.add(output)
         factors.append(evaluate(factor, sizes))
     ins, outs = factors[: len(step.inputs)], factors[len(step.inputs) :]
     if len(counts) != 1 or 0 in outs:

@@ -174,9 +174,7 @@ class CpuBackend:
     def _unlinked(self, plan: Plan, graph: Graph, identity: str) -> Unlinked:
         """What `build` makes, for a machine that need not be this one."""
         program = self.build(plan, graph, identity) if self._elsewhere is None else None
-        files, driver_code = self._code(
-            [key for part in plan.whole() for key in _keys(*part.steps)]
-        )
+        files, driver_code = self._code(_whole_keys(plan))
         objects = [driver_code, *{file.symbol: file.code for file in files.values()}.values()]
         if program is not None:
             return plan, program.tables, program.all_constants, image_of(objects)

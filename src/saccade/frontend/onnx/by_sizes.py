@@ -43,10 +43,11 @@ def is_of_sizes(build: Builder, value: Value) -> bool:
     return _behind(build, value) is not None
 
 
-def computed(build: Builder, value: Value, place: int) -> Dim:
-    """A new symbol for an element of a value that sizes of inputs decide."""
+def computed(build: Builder, value: Value, place: int) -> Dim | None:
+    """A new symbol for an element of a value that sizes of inputs decide; None of another one."""
     part = _behind(build, value)
-    assert part is not None, "asked by the caller"
+    if part is None:
+        return None
     size, found = _computed(build, value, place, part, "computed")
     build.computed.append(found)
     return size

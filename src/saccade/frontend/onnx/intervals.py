@@ -37,24 +37,13 @@ def interval_of(build: Builder, value: Value) -> Interval:
     # Not by recursion: there may be thousands of nodes one behind the other.
     while waiting:
         last = waiting[-1]
-        left = [x for x in _behind(build, last) if x not in looked.found]
+        left = [x for x in looked.behind(last) if x not in looked.found]
         if left and len(looked.found) + len(waiting) < _MOST:
             waiting += left
             continue
         looked.found[last] = looked.look(last)
         waiting.pop()
     return looked.found[value]
-
-
-def _behind(build: Builder, value: Value) -> Sequence[Value]:
-    """The values that one is between the ends of, or computed from in a way that tells."""
-    maker = build.makers.get(value)
-    counts = (count for _, count in build.counts.values())
-    if maker is None or build.is_known(value) or any(value is count for count in counts):
-        return ()
-    place = maker.outputs.index(value)
-    operands = telling(maker.op, [x.type for x in maker.inputs], place)
-    return [maker.inputs[i] for i in operands]
 
 
 class _Intervals:
@@ -65,25 +54,35 @@ class _Intervals:
 
     Attributes:
         found: By value.
+        counts: Numbers that steps find out, and their bounds.
     """
 
     def __init__(self, build: Builder) -> None:
         self._build = build
         self.found: dict[Value, Interval] = {}
-        self._counts = {value: count.bound for count, value in build.counts.values()}
+        self.counts = {value: count.bound for count, value in build.counts.values()}
+
+    def behind(self, value: Value) -> Sequence[Value]:
+        """The values that one is between the ends of, or computed from in a way that tells."""
+        maker = self._build.makers.get(value)
+        if maker is None or value in self.counts or self._build.is_known(value):
+            return ()
+        place = maker.outputs.index(value)
+        operands = telling(maker.op, [x.type for x in maker.inputs], place)
+        return [maker.inputs[i] for i in operands]
 
     def look(self, value: Value) -> Interval:
         """Of a value, once those behind it were looked at."""
         array = self._build.array(value)
         if array is not None:
             return of_array(array)
-        if value in self._counts:
-            bound = self._counts[value]
+        if value in self.counts:
+            bound = self.counts[value]
             return 0, bound if isinstance(bound, int) else np.inf
-        maker, behind = self._build.makers.get(value), _behind(self._build, value)
+        maker = self._build.makers.get(value)
         if maker is None:
             return any_of(value.dtype)
-        parts = [self.found.get(x, any_of(x.dtype)) for x in behind]
+        parts = [self.found.get(x, any_of(x.dtype)) for x in self.behind(value)]
         return interval_through(maker.op, [x.type for x in maker.inputs], value.dtype, parts)
 
 
@@ -100,15 +99,14 @@ def highest(build: Builder, value: Value, by_sizes: Callable[[Value], bool]) -> 
     Returns:
         None if no size decides.
     """
-    known, behind = _near(build, value, by_sizes)
-    found = {x: _ANY_SIZE if ends is None else ends for x, ends in known.items()}
+    looked = _Intervals(build)
+    known, behind = _near(build, looked, value, by_sizes)
+    looked.found = {x: _ANY_SIZE if ends is None else ends for x, ends in known.items()}
     order = [x for x in TopologicalSorter(behind).static_order() if x in behind]
     for x in order:
-        operands = [y.type for y in build.makers[x].inputs]
-        parts = [found.get(y, any_of(y.dtype)) for y in behind[x]]
-        found[x] = interval_through(build.makers[x].op, operands, x.dtype, parts)
+        looked.found[x] = looked.look(x)
     # What tells nothing, whatever the sizes, need not be asked again.
-    told = {x for x in behind if found[x] != any_of(x.dtype)}
+    told = {x for x in behind if looked.found[x] != any_of(x.dtype)}
     kept, left = set[Value](), [value]
     while left:
         x = left.pop()
@@ -121,25 +119,23 @@ def highest(build: Builder, value: Value, by_sizes: Callable[[Value], bool]) -> 
 
 
 def _near(
-    build: Builder, value: Value, by_sizes: Callable[[Value], bool]
+    build: Builder, looked: _Intervals, value: Value, by_sizes: Callable[[Value], bool]
 ) -> tuple[dict[Value, Interval | None], dict[Value, Sequence[Value]]]:
     """What is known behind a value, None where sizes decide it, and what tells of the others."""
     known: dict[Value, Interval | None] = {}
     inside: dict[Value, Sequence[Value]] = {}
-    counts = {held: count.bound for count, held in build.counts.values()}
     waiting, seen = deque([value]), {value}
     while waiting:
         x = waiting.popleft()
-        array, bound = build.array(x), counts.get(x)
         maker = build.makers.get(x)
-        if array is not None:
-            known[x] = of_array(array)
-        elif isinstance(bound, int):
-            known[x] = 0, bound
+        if build.is_known(x) or isinstance(looked.counts.get(x), int):
+            known[x] = looked.look(x)
         elif by_sizes(x):
             known[x] = None
+        elif x in looked.counts:
+            continue  # of a bound that is asked about elsewhere
         elif maker is not None and not isinstance(maker.op, Pad) and len(seen) <= _NEAR:
-            inside[x] = _behind(build, x)
+            inside[x] = looked.behind(x)
             waiting += [y for y in inside[x] if y not in seen]
             seen.update(inside[x])
     return known, inside

@@ -74,8 +74,9 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
         return size
     if (source, place) in build.measured:
         return build.measured[source, place]
-    if is_of_sizes(build, source):
-        build.measured[source, place] = _computed(call, source, place)
+    size = _computed(call, source, place)
+    if size is not None:
+        build.measured[source, place] = size
     else:
         bound = None if _is_given(build, source) else most_of_value(build, source)
         if bound is None:
@@ -88,10 +89,12 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     return build.measured[source, place]
 
 
-def _computed(call: OnnxNode, x: Value, place: int) -> Dim:
-    """A new symbol for an element that sizes of inputs decide."""
+def _computed(call: OnnxNode, x: Value, place: int) -> Dim | None:
+    """A new symbol for an element, if sizes of inputs decide it."""
     build = call.build
     size = computed(build, x, place)
+    if size is None:
+        return None
     one = _at(call, x, place)
     if one.dtype is not DType.I64:
         one = call.emit(Pointwise(IDENTITY, DType.I64), one)

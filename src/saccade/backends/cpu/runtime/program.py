@@ -149,7 +149,7 @@ class CpuProgram:
         _alive.add(self)
         finalize(self, _release).atexit = False
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
         """What it runs, step by step."""
         return self._get_plan()

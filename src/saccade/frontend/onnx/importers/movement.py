@@ -255,8 +255,6 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
         raise call.broken("no inputs")
     # The axis had a default up to version 3.
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), parts[0].rank)
-    if len(parts) == 1:
-        return parts
     parts = _some(_alike(call, parts, axis), axis)
     if len(parts) == 1:
         return parts
