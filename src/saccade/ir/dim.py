@@ -61,9 +61,11 @@ def _row(dim: Dim) -> tuple[int, tuple[tuple[Symbol | Term, int], ...]]:
 
 
 def _make(constant: int, terms: Mapping[Symbol | Term, int]) -> Dim:
+    kept = [item for item in terms.items() if item[1]]
     # By text, as atoms have no order of their own: equal sums then compare equal as tuples.
-    kept = tuple(sorted(((a, c) for a, c in terms.items() if c), key=lambda item: str(item[0])))
-    return Affine(constant, kept) if kept else constant
+    if len(kept) > 1:
+        kept.sort(key=lambda item: str(item[0]))
+    return Affine(constant, tuple(kept)) if kept else constant
 
 
 def _atom(op: str, left: Dim, right: Dim) -> Dim:
@@ -104,8 +106,11 @@ def factors(dim: Dim) -> tuple[int, Counter[Affine]]:
 
 def _from_factors(coefficient: int, counted: Counter[Affine]) -> Dim:
     result: Dim = 1
+    found = list(counted.elements())
     # One nesting for each product, in whatever order it was multiplied up.
-    for factor in sorted(counted.elements(), key=str):
+    if len(found) > 1:
+        found.sort(key=str)
+    for factor in found:
         result = factor if result == 1 else _atom("mul", result, factor)
     return mul(result, coefficient)
 
