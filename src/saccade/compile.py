@@ -169,7 +169,8 @@ def _model(
             from saccade.processes import Processes  # noqa: PLC0415
 
         processes = early.pop() if early else Processes()  # the loop below ends what is left
-        lower = lowered.begin(source, options, processes, identity, chosen.compiler, known)
+        ahead = partial(chosen.compiler, options)
+        lower = lowered.begin(source, options, processes, identity, ahead, known)
         with forkless:
             from saccade.engine import Engine  # noqa: PLC0415 - 0.25 s, beside lowering
 

@@ -38,8 +38,7 @@ DEVICES = {
 class Device(Protocol):
     """What `Options.device` names; making one imports next to nothing."""
 
-    @property
-    def compiler(self) -> str:
+    def compiler(self, options: Options) -> str:
         """What child processes preload for the backend (`Processes.preload`); empty for nothing."""
 
     @property

@@ -68,7 +68,7 @@ def begin(
     options: Options,
     processes: Processes,
     identity: str | None,
-    ahead: str,
+    ahead: Callable[[], str],
     known: Mapping[str, Array | tuple[int | None, ...]] | None = None,
 ) -> Callable[[], Lowered]:
     """Start lowering a source; gives the function to ask for the optimised graph.
@@ -82,7 +82,7 @@ def begin(
         processes: Where to lower.
         identity: Digest of the source, the device and the precision; without one nothing is kept
             on disk.
-        ahead: What later calls will need, if anything (`Processes.preload`).
+        ahead: Says what later calls will need, if anything (`Processes.preload`).
         known: Of inputs: values, which are constants then, or shapes; `identity` depends on them.
     """
     begun = perf_counter()
@@ -100,8 +100,8 @@ def begin(
         processes.preload("saccade.opdefs")  # which those that follow need as well
         lowering = processes.start(_lower_file, (source, options, place, known))
         # After the call, which would otherwise wait for these imports.
-        if ahead:
-            processes.preload(ahead)
+        if modules := ahead():
+            processes.preload(modules)
 
     def finish() -> Lowered:
         since = perf_counter() if there else begun

@@ -21,7 +21,7 @@ import saccade
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.machines import MACHINES
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_text
-from saccade.backends.cpu.runtime.objects import encode_object, text_object
+from saccade.backends.cpu.runtime.objects import encode_object, mark_of, text_object
 from saccade.backends.cpu.runtime.prebuilt import file_name, write_prebuilt
 from saccade.errors import OptionError
 from saccade.processes import Processes
@@ -86,7 +86,7 @@ def _entries(text: str, machine: str, threads: int) -> tuple[dict[str, bytes], s
     target = backend.target
     driver = text_object(driver_text(target), target, compile_driver(target))
     found = {file.symbol: encode_object(file) for file in (driver, *files.values())}
-    return found, file_name(target.code)
+    return {**found, mark_of(target): b""}, file_name(target.code)
 
 
 def _fixed(shape: tuple[int | str, ...]) -> bool:

@@ -153,9 +153,11 @@ class NullDevice:
 
     plans_for = "null"
     precisions = ("fp32", "bf16")
-    compiler = ""
     arrays = HostArrays()
     operators: Mapping[str, type[Op]] = MappingProxyType({})
+
+    def compiler(self, options: Options) -> str:
+        return ""
 
     def passes(self, options: Options) -> tuple[Pass, ...]:
         return STANDARD

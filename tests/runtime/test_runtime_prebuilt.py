@@ -9,11 +9,14 @@ from runtime_models import compiled, convolutions, image
 
 import saccade
 from saccade.backends.cpu import target
+from saccade.backends.cpu.device import CPU
 from saccade.backends.cpu.machines import MACHINES
-from saccade.backends.cpu.runtime import prebuilt
+from saccade.backends.cpu.runtime import objects, prebuilt
+from saccade.backends.cpu.runtime.compiler import PRELOAD
 from saccade.backends.cpu.runtime.prebuilt import Prebuilt, file_name, prebuilt_for, write_prebuilt
 from saccade.backends.cpu.target import described_target, host_target
 from saccade.errors import OptionError
+from saccade.options import Options
 from saccade.prebuild import main, prebuild
 
 X = image(1, 3, 9, 9)
@@ -71,6 +74,19 @@ def test_a_first_start_compiles_nothing(cache, made, monkeypatch, cache_used):
     prebuilt_for.cache_clear()
     result, compiled_now = started(cache=cache_used)
     assert compiled_now == 0 and np.array_equal(result, wanted)
+
+
+def test_compilers_are_brought_unless_kernels_of_this_version_came(made, monkeypatch):
+    options, checked = Options(), Options(checked=True)
+    assert CPU.compiler(options) == PRELOAD
+    monkeypatch.syspath_prepend(made.parent)
+    prebuilt_for.cache_clear()
+    there = host_target().code == described_target(host_target().machine).code
+    assert CPU.compiler(options) == ("" if there else PRELOAD)
+    other = next(name for name in MACHINES if described_target(name).code != host_target().code)
+    assert CPU.compiler(Options(machine=other)) == CPU.compiler(checked) == PRELOAD
+    monkeypatch.setattr(objects, "code_digest", lambda: "of another version")
+    assert CPU.compiler(options) == PRELOAD
 
 
 @same_code

@@ -32,13 +32,7 @@ from saccade.backends.cpu.store.keeping import KeptConstants
 from saccade.backends.cpu.store.packers import Packers
 from saccade.backends.cpu.store.packing import unpacked
 from saccade.backends.cpu.store.saved import save_beside
-from saccade.backends.cpu.target import (
-    ALIGNMENT,
-    NOMINAL_THREADS,
-    Target,
-    described_target,
-    host_target,
-)
+from saccade.backends.cpu.target import ALIGNMENT, NOMINAL_THREADS, Target, target_for
 from saccade.errors import OptionError, SaccadeError
 from saccade.ir import Graph, Op
 from saccade.kernels.base import View
@@ -96,11 +90,7 @@ class CpuBackend:
         self._options = options
         self._bundles = bundles
         self._elsewhere = options.machine
-        self.target = (
-            host_target(options.isa)
-            if options.machine is None
-            else described_target(options.machine, options.isa)
-        )
+        self.target = target_for(options.machine, options.isa)
         self.fusions = CpuFusions(self.target)
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
         self._packers = Packers(self.objects)

@@ -32,7 +32,6 @@ class CpuDevice:
 
     plans_for = "cpu"
     precisions = ("fp32", "bf16")
-    compiler = "saccade.backends.cpu.runtime.compiler:preload_compiler"
     arrays = HostArrays()
 
     def passes(self, options: Options) -> tuple[Pass, ...]:
@@ -41,6 +40,17 @@ class CpuDevice:
             from saccade.backends.cpu.passes import passes_of  # noqa: PLC0415 - warm starts need none
 
         return passes_of(options)
+
+    def compiler(self, options: Options) -> str:
+        """LLVM and the usual kernels, unless kernels for the processor came compiled."""
+        with forkless:
+            from saccade.backends.cpu.runtime.compiler import PRELOAD  # noqa: PLC0415
+            from saccade.backends.cpu.runtime.objects import came_compiled  # noqa: PLC0415
+            from saccade.backends.cpu.target import target_for  # noqa: PLC0415
+
+        # What they lack is compiled all the same, some tenths of a second later.
+        target = target_for(options.machine, options.isa)
+        return "" if came_compiled(target, checked=options.checked) else PRELOAD
 
     @property
     def operators(self) -> Mapping[str, type[Op]]:

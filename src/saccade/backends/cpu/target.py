@@ -26,6 +26,7 @@ __all__ = [
     "host_target",
     "instructions_of",
     "nearest_machine",
+    "target_for",
 ]
 
 Isa = str
@@ -152,6 +153,15 @@ def host_target(isa: Isa = "native") -> Target:
     """
     with forkless:
         return _host_target(isa)
+
+
+def target_for(machine: str | None, isa: Isa = "native") -> Target:
+    """The target for a described machine; for this one if None.
+
+    Raises:
+        OptionError: As of `host_target` and `described_target`.
+    """
+    return host_target(isa) if machine is None else described_target(machine, isa)
 
 
 def host_flags() -> Mapping[str, bool]:

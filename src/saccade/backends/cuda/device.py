@@ -31,7 +31,10 @@ class CudaDevice:
 
     plans_for = "cuda"
     precisions = ("fp32", "tf32", "fp16", "bf16")
-    compiler = ""  # most starts find their code, and Triton takes half a second to import
+
+    def compiler(self, options: Options) -> str:
+        """Nothing: most starts find their code, and Triton takes half a second to import."""
+        return ""
 
     @property
     def operators(self) -> Mapping[str, type[Op]]:

@@ -35,12 +35,15 @@ class ReferenceDevice:
     """A `saccade.devices.Device`."""
 
     plans_for = _PLANS_AS
-    compiler = ""
 
     @property
     def arrays(self) -> Arrays:
         """Those of the device whose plans it plays."""
         return device_named(_PLANS_AS).arrays
+
+    def compiler(self, options: Options) -> str:
+        """Nothing: it compiles nothing."""
+        return ""
 
     def passes(self, options: Options) -> tuple[Pass, ...]:
         """Of the device whose plans it plays."""

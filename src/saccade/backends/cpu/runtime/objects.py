@@ -41,10 +41,12 @@ __all__ = [
     "Key",
     "ObjectFile",
     "Objects",
+    "came_compiled",
     "encode_object",
     "keep_text",
     "kept_text",
     "llvm_version",
+    "mark_of",
     "text_object",
 ]
 
@@ -181,8 +183,22 @@ class Objects:
 
     @cached_property
     def _code(self) -> tuple[str, str, str]:
-        """What code depends on besides its config."""
-        return code_digest(), llvm_version(), self.target.code
+        return _code_of(self.target)
+
+
+def _code_of(target: Target) -> tuple[str, str, str]:
+    """What code depends on besides its config."""
+    return code_digest(), llvm_version(), target.code
+
+
+def mark_of(target: Target) -> str:
+    """Name of the entry that tells for which version kernels came compiled."""
+    return f"for_{_digest(*_code_of(target))}"
+
+
+def came_compiled(target: Target, *, checked: bool = False) -> bool:
+    """Whether kernels of this version came compiled for a target, whichever they are."""
+    return not checked and mark_of(target) in prebuilt_for(target.code)
 
 
 def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, Parameters, tuple[str, ...]]]:
