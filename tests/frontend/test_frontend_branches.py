@@ -10,6 +10,7 @@ import pytest
 from loop_models import IMAGE, RNG, hold, model, ops, peers
 
 import saccade
+from saccade.errors import UnsupportedModelError
 from saccade.opdefs import Branch
 
 COSTLY = "y = If(q) <then_branch = a () => (float[1, 4, 9, 11] u) { u = Conv<pads=[1,1,1,1]>(x, k4) }, else_branch = b () => (float[1, 4, h, w] v) { v = %s }>"
@@ -68,3 +69,27 @@ def test_branches_that_differ_by_the_sizes_of_inputs():
         }
         (wanted,) = peers(built, feeds, reference=False)
         np.testing.assert_array_equal(compiled.run(feeds)["y"], wanted["y"])
+
+
+ELEMENTS = (
+    "m = ReduceMax<keepdims=0>(x) q = Greater(m, zero) p = If(q) <then_branch = a () => (float u) { u = Identity(zero) }, "
+    "else_branch = b () => (float[1] v) { k = Mul(m, m) r = Reshape(k, one) v = Neg(r) }> "
+)
+
+
+@pytest.mark.parametrize("axes", ["one", "two"])
+def test_a_scalar_or_a_list_of_one(axes):
+    """As Paddle's exporter writes them: what reads the result broadcasts either."""
+    built = model(
+        (ELEMENTS + "y = Add(x, p)").replace("float[1] v", "float[1, 1] v" if axes == "two" else "float[1] v"),
+        "float[1, 3, 9, 11] x", "float[1, 3, 9, 11] y", zero=np.float32(0), one=np.array([1] * (1 + (axes == "two"))),
+    )  # fmt: skip
+    hold(built, {"x": IMAGE}, {"x": -np.abs(IMAGE)})
+
+
+def test_a_scalar_or_a_list_of_one_for_the_caller_is_refused():
+    built = model(
+        ELEMENTS.replace("p = If", "y = If"), "float[1, 3, 9, 11] x", "float[k] y", zero=np.float32(0), one=np.array([1]),
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModelError, match=r"branches that give \[\] and \[1\]"):
+        saccade.compile(built, cache=False)

@@ -147,6 +147,20 @@ def test_what_is_refused(reason):
     assert reason in row.reason
 
 
+def test_what_one_way_refused_is_no_reason_in_another():
+    """The body is refused as a program, and then unrolled: nothing of it is lost from before."""
+    built = model(
+        "y, j = Loop(n, t, x, zero) <body = b (int64 i, bool c, float[3, 5] v, int64 k) => (bool c2, float[3, 5] v2, int64 k2) { r = Range(k, i, one) s = Size(r) q = Cast<to=9>(s) "
+        "a = If(q) <then_branch = p () => (float[3, 5] u) { u = Exp(v) }, else_branch = o () => (float[3, 5] w) { w = Neg(v) }> v2 = Mul(a, half) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) k2 = Add(k, s) }>",
+        "float[3, 5] x", "float[3, 5] y, int64 j", n=np.array(400), t=np.array(True), one=np.array(1), zero=np.array(0), half=np.float32(0.5), most=np.float32(9),
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModelError) as raised:
+        saccade.compile(built, cache=False)
+    (row,) = raised.value.rows
+    assert row.operator == "Loop"
+    assert row.reason.endswith("Range: a bound of a range depends on data")
+
+
 def test_a_body_that_needs_the_number_of_turns_is_compiled_for_each():
     built = model(
         "y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { c2 = Identity(c) k = Mod(i, three) a1 = Add(k, one) s = Reshape(k, ax) e = Reshape(a1, ax) r = Slice(x, s, e, z0) v2 = Add(v, r) }>",

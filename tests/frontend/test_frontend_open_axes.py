@@ -56,6 +56,7 @@ MIXED = {
     "where they are": "q = Cast<to=7>(x) u, v, y, w = Unique<sorted=0>(q)",
     "updated rows": ROWS + "w = Mul(r, r) ix = Unsqueeze(at, v1) y = ScatterND(x, ix, w)",
     "rows of a selection, updated": ROWS + "d = Greater(rs, iou) n2 = NonZero(d) a2 = Squeeze(n2, v0) ro = Gather<axis=0>(r, a2) u = Neg(ro) aa = Unsqueeze(a2, v1) us = Shape(u) ix = Expand(aa, us) y = ScatterElements<axis=0>(r, ix, u)",
+    "columns of a selection, updated": ROWS + "d = Greater(rs, iou) n2 = NonZero(d) a2 = Squeeze(n2, v0) ro = Gather<axis=0>(r, a2) u = Transpose(ro) aa = Unsqueeze(a2, v0) us = Shape(u) ix = Expand(aa, us) c4 = Transpose(r) m4 = Neg(c4) y = ScatterElements<axis=1>(m4, ix, u)",
     "lists of one mask, looked through twice": "c = Greater(s, zero) n1 = NonZero(c) a1 = Squeeze(n1, v0) n2 = NonZero(c) a2 = Squeeze(n2, v0) r = Gather<axis=0>(x, a1) q = Gather<axis=0>(s, a2) u = Unsqueeze(q, v1) y = Add(r, u)",
     "filled up to a fixed number": ROWS + f"{COUNT} e = Sub(v50, sh) p = Concat<axis=0>(v2, e) y = Pad(rs, p, iou)",
     "rows, filled up and cut off": ROWS + f"{COUNT} e = Sub(v10, sh) d = Mul(e, v4) p = Concat<axis=0>(v0, d) f = Reshape(r, flat) y = Pad(f, p)",

@@ -11,6 +11,7 @@ import pytest
 from frontend_models import run_onnxruntime, text_model
 from onnx.reference import ReferenceEvaluator
 
+import saccade
 from saccade.errors import PlanError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.testing.interpret import interpret
@@ -165,3 +166,30 @@ def test_one_hot_counts_beyond_the_bytes_of_its_indices() -> None:
     x = np.asarray([[0, 9, 10, 246, 250], [255, 5, 1, 128, 127]], np.float32)
     (actual,) = interpret(frontend.load(model), {"x": x}).values()
     np.testing.assert_array_equal(actual, np.where(x[:, None] == np.arange(10)[:, None], 2, -1))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_slices_are_set_whatever_the_other_sizes_are(axis: int) -> None:
+    """Indices that a tile repeats along the other axes; only their own axis has a known size."""
+    shape = ["n", "c", "w"]
+    shape[axis] = "4"
+    repeats = ", ".join("one" if a == axis else f"s{a}" for a in range(3))
+    parts = " ".join(f"s{a} = Shape<start={a}, end={a + 1}>(u)" for a in range(3) if a != axis)
+    given = ", ".join(shape)
+    model = text_model(
+        f"{parts} r = Concat<axis=0>({repeats}) ix = Tile(at, r) y = ScatterElements<axis={axis}>(x, ix, u)",
+        f"float[{given}] x, float[{given.replace('4', '2')}] u", f"float[{given}] y", 18,
+        {"at": np.array([3, 1]).reshape([2 if a == axis else 1 for a in range(3)]), "one": np.array([1])},
+    )  # fmt: skip
+    frontend.load(model)  # once for all sizes
+    compiled = saccade.compile(model, cache=False)
+    for others in (2, 3), (1, 5), (4, 1):
+        sizes = list(others)
+        sizes.insert(axis, 4)
+        x = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
+        u = -np.take(x, [0, 1], axis) - 1
+        wanted = x.copy()
+        places: list[slice | list[int]] = [slice(None)] * 3
+        places[axis] = [3, 1]
+        wanted[tuple(places)] = u
+        assert np.array_equal(compiled(x, u), wanted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeGuard
 
 from saccade.errors import ModelError
 from saccade.frontend.onnx.bodies import DEPENDS, Bodies, as_type
@@ -47,6 +48,7 @@ class BranchNodes(Bodies):
             raise Refusal(f"{DEPENDS}, and a branch that does not fit: {error}") from None
         if len(sides[0]) != len(sides[1]):
             raise call.broken("branches differ in their outputs")
+        _as_many_axes(call, parts, sides)
         pairs = list(zip(*sides, strict=True))
         if any(costly(part.nodes) for part in parts):
             return _branched(call, parts, pairs)
@@ -57,6 +59,31 @@ class BranchNodes(Bodies):
 
 
 _Side = Result | None
+
+
+def _as_many_axes(
+    call: OnnxNode, parts: Sequence[Part], sides: Sequence[list[Result | None]]
+) -> None:
+    """Give single elements as many axes as the other branch does, if only nodes read them.
+
+    Paddle's exporter has the one branch give a scalar and the other one a list of one: what reads
+    them broadcasts either.
+    """
+    for i, (output, pair) in enumerate(
+        zip(call.node.outputs, zip(*sides, strict=True), strict=False)
+    ):
+        single = [x for x in pair if _is_one_element(x)]
+        if output.is_graph_output() or len(single) < len(pair):
+            continue
+        longest = max((x.shape for x in single), key=len)
+        for x, part, side in zip(single, parts, sides, strict=True):
+            if x.shape != longest:
+                with part:
+                    side[i] = reshaped(call, call.as_value(x), longest)
+
+
+def _is_one_element(x: Result | None) -> TypeGuard[Operand]:
+    return x is not None and not isinstance(x, TensorList) and all(size == 1 for size in x.shape)
 
 
 def _tensors(call: OnnxNode, yes: _Side, no: _Side) -> tuple[Operand, Operand] | None:

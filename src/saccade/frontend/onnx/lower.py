@@ -197,19 +197,21 @@ class _Lowering(ControlFlow):
 
     def _node(self, node: onnx_ir.Node) -> None:
         importer = IMPORTERS.get((_domain(node.domain), node.op_type))
+        controlled = node.op_type in CONTROL_FLOW and not _domain(node.domain)
         if any(value in self.lost for value in node.inputs if value is not None):
             # Behind one that is refused, only operators are named that would be refused by
             # themselves.
-            alone = importer is None and not has_body(node, self._opset(node))
+            alone = importer is None and not controlled and not has_body(node, self._opset(node))
             if alone and self.reference is None:
                 self._refuse(node, self.survey.why(node))
             self.lost.update(node.outputs)
             return
+        # A body that was tried before, in another way, may have lost them.
+        self.lost.difference_update(node.outputs)
         # No importer may take a handle for a number.
         if reads_held(node, self.found, self.build):
             self._refuse(node, "reads what no memory holds")
             return
-        controlled = node.op_type in CONTROL_FLOW and not _domain(node.domain)
         if importer is None and not controlled:
             self._refuse_unless_function(node)
             return

@@ -178,7 +178,11 @@ def import_tile(call: OnnxNode) -> Sequence[Operand]:
         repeats = tuple(repeats[0] if axis == only else 1 for axis in range(x.rank))
     if len(repeats) != x.rank or any(isinstance(d, int) and d < 0 for d in repeats):
         raise call.broken(f"repeats {spell(repeats)} of {spell(x.shape)}")
-    return [move(call, x, tile_map(x.shape, repeats))]
+    y = move(call, x, tile_map(x.shape, repeats))
+    # As an expand, where only axes of one element are repeated.
+    if all(1 in pair for pair in zip(x.shape, repeats, strict=True)):
+        call.build.spread[y] = x
+    return [y]
 
 
 def import_split(call: OnnxNode) -> Sequence[Operand]:

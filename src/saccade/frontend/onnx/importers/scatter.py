@@ -13,7 +13,7 @@ from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.importers._volumes import convolve_volume_transposed
 from saccade.frontend.onnx.importers._window import SpatialWindow
 from saccade.frontend.onnx.importers.selection import along_axis, known_sizes
-from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, reopened
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, DType, Expr, Value
@@ -45,15 +45,9 @@ def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
     if where.rank != data.rank:
         raise call.broken(f"indices of {where.rank} axes, data of {data.rank}")
     axis = call.axis(call.integer("axis", 0), data.rank)
-    source = call.build.spread.get(where)
-    rest = tuple(d for a, d in enumerate(data.shape) if a != axis)
-    # Indices that are alike along all other axes name whole rows.
-    if source is not None and product(source.shape) == 1 and where.shape[0] == 1:
-        source = reshaped(call, source, (1,) * data.rank)
-    alike = source is not None and source.shape == (where.shape[0], *(1,) * len(rest))
-    if source is not None and alike and axis == 0 and updates.shape[1:] == rest:
-        indices = reshaped(call, source, source.shape[:1])
-        return [_rows(call, data, cast_to(call, indices, DType.I64), updates)]
+    rows = _whole_slices(call, data, where, updates, axis)
+    if rows is not None:
+        return [rows]
     sizes, counts = known_sizes(data.shape), known_sizes(where.shape)
     if any(n > size for a, (n, size) in enumerate(zip(counts, sizes, strict=True)) if a != axis):
         raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
@@ -63,6 +57,28 @@ def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
     flat = [reshaped(call, v, (prod(n), 1)) for v, n in ((data, sizes), (updates, counts))]
     rows = call.emit(_reduction(call), flat[0], reshaped(call, places, (prod(counts),)), flat[1])
     return [reshaped(call, rows, data.shape)]
+
+
+def _whole_slices(
+    call: OnnxNode, data: Value, where: Value, updates: Value, axis: int
+) -> Value | None:
+    """The result where indices are alike along all other axes; None if they may differ.
+
+    Only how long that one axis is has to be known, or found out, for `_rows`.
+    """
+    source, others = call.build.spread.get(where), [a for a in range(data.rank) if a != axis]
+    if source is None or any(updates.shape[a] != data.shape[a] for a in others):
+        return None
+    alike = tuple(size if a == axis else 1 for a, size in enumerate(where.shape))
+    if source.shape != alike and not (product(source.shape) == product(alike) == 1):
+        return None
+    indices = cast_to(call, reshaped(call, source, where.shape[axis : axis + 1]), DType.I64)
+    if axis == 0:
+        return _rows(call, data, indices, updates)
+    order = (axis, *others)
+    first, new = (move(call, x, transpose_map(x.shape, order)) for x in (data, updates))
+    rows = _rows(call, first, indices, new)
+    return move(call, rows, transpose_map(rows.shape, np.argsort(order).tolist()))
 
 
 def _rows(call: OnnxNode, data: Value, indices: Value, updates: Value) -> Value:
