@@ -122,10 +122,6 @@ def _sign(k: KernelBuilder, x: Vec) -> Vec:
     return zero_or_nan.select(x + 0.0, signed)
 
 
-def _gelu(k: KernelBuilder, x: Vec) -> Vec:
-    return (x * 0.5) * (math.erf(k, x * 0.7071067811865476) + 1.0)
-
-
 def _leaky_relu(_k: KernelBuilder, x: Vec, slope: Vec) -> Vec:
     return x.compare("<", 0.0).select(x * slope, x)
 
@@ -154,7 +150,7 @@ _EMIT: dict[str, Callable[..., Vec]] = {
     "softsign": lambda k, x: x / (math.absolute(k, x) + 1.0),
     "hardswish": _hardswish,
     "silu": gates.silu,
-    "gelu": _gelu,
+    "gelu": math.gelu,
     "mish": math.mish,
     "sin": math64.sin,
     "cos": math64.cos,

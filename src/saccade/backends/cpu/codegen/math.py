@@ -26,6 +26,7 @@ __all__ = [
     "exp",
     "expm1",
     "float_from",
+    "gelu",
     "horner",
     "int_constant",
     "log",
@@ -68,6 +69,17 @@ _ERF_NEAR = (
 _ERF_FAR = (
     -1.28717512e-1, -6.34846687e-1, -1.06777877e-1, 2.42546219e-2, -3.88396438e-3, 3.83197126e-4,
     -1.72853470e-5,
+)  # fmt: skip
+
+# erf(x/√2) = x · P(x²) / Q(x²) within 1.5e-8 for |x| ≤ 5.5, where the quotient is exactly 1.
+_GELU_END = 5.5
+_GELU_ABOVE = (
+    0.7978844692406397, 0.06770555244914701, 0.009354538117889704, 3.3765410176454585e-4,
+    1.27042648917637e-5, 4.549867475160076e-8,
+)  # fmt: skip
+_GELU_BELOW = (
+    1.0, 0.25152224434547277, 0.028645947026815638, 1.8844525951827416e-3, 7.36479707588579e-5,
+    1.1975041909824302e-6,
 )  # fmt: skip
 
 
@@ -262,3 +274,11 @@ def erf(k: KernelBuilder, x: Vec) -> Vec:
     exponent = k.fma(horner(k, t, _ERF_FAR), t, -t)
     far = copysign(k, 1.0 - exp(k, exponent), x)
     return t.compare(">", 0.927734375).select(far, near)
+
+
+def gelu(k: KernelBuilder, x: Vec) -> Vec:
+    """X · Φ(x), Φ within 1.5 · 2^-23: half as many operations as by way of `erf`."""
+    t = k.minimum(k.maximum(x, -_GELU_END), _GELU_END)
+    square, half = t * t, x * 0.5
+    quotient = t * horner(k, square, _GELU_ABOVE) / horner(k, square, _GELU_BELOW)
+    return k.fma(half, quotient, half)

@@ -181,7 +181,7 @@ def emit(k: KernelBuilder, config: ChainConfig) -> None:
 
 
 _HEAVY = {
-    "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35,
+    "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 18, "softplus": 35,
     "mish": 25, "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80,
     "div": 6, "sqrt": 6, "rsqrt": 12, "reciprocal": 6,
 }  # fmt: skip
