@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from loop_models import RNG, TURNS, WEIGHTS, X, by_turns, hold, model, ops, peer
 
 import saccade
 from saccade.errors import UnsupportedModelError
+from saccade.frontend import onnx as frontend
 from saccade.opdefs import Loop
 from saccade.plan import Plan
 
@@ -127,6 +130,8 @@ def test_a_scan_of_what_is_found():
 
 
 REFUSED = {
+    "carries a value whose shape changes from [] to [3, 5]": "h = ReduceMax<keepdims=0>(x) q = Cast<to=7>(h) w, last = Loop(q, t, x, zero) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { c2 = Identity(c) v2 = Add(v, x) u2 = Exp(v) }> y = Exp(last)",
+    "carries a value whose shape changes from [] to [1]": "w, last = Loop(n, t, x, zero) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { c2 = Identity(c) v2 = Add(v, u) u2 = Reshape(u, one1) }> y = Exp(last)",
     "carries a value whose shape changes": "y = Loop(n, t, x) <body = b (int64 i, bool c, float[k, 5] v) => (bool c2, float[k2, 5] v2) { c2 = Identity(c) v2 = Concat<axis=0>(x, v) }>",
     "as many elements as its own steps find out": "l, y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2, int64[2, k] o) { c2 = Identity(c) v2 = Sub(v, x) o = NonZero(v2) }>",
     "branches that give sequences": "q = Cast<to=9>(n) s = If(q) <then_branch = a () => (seq(float[3, 5]) u) { u = SequenceConstruct(x) }, else_branch = d () => (seq(float[3, 5]) v) { v = SequenceConstruct(x, x) }> y = SequenceAt(s, zero)",
@@ -138,6 +143,10 @@ REFUSED = {
 def test_what_is_refused(reason):
     body = REFUSED[reason]
     weights = {"t": np.array(True)} | ({"zero": np.array(0)} if "zero" in body else {})
+    if "Exp(last)" in body:
+        weights |= {"zero": np.float32(0)}
+    if "one1" in body:
+        weights |= {"one1": np.array([1])}
     built = model(body, "int64 n, float[3, 5] x", "float y", **weights)
     del built.graph.output[:]
     built.graph.output.append(onnx.ValueInfoProto(name="y"))
@@ -150,15 +159,115 @@ def test_what_is_refused(reason):
 def test_what_one_way_refused_is_no_reason_in_another():
     """The body is refused as a program, and then unrolled: nothing of it is lost from before."""
     built = model(
-        "y, j = Loop(n, t, x, zero) <body = b (int64 i, bool c, float[3, 5] v, int64 k) => (bool c2, float[3, 5] v2, int64 k2) { r = Range(k, i, one) s = Size(r) q = Cast<to=9>(s) "
-        "a = If(q) <then_branch = p () => (float[3, 5] u) { u = Exp(v) }, else_branch = o () => (float[3, 5] w) { w = Neg(v) }> v2 = Mul(a, half) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) k2 = Add(k, s) }>",
-        "float[3, 5] x", "float[3, 5] y, int64 j", n=np.array(400), t=np.array(True), one=np.array(1), zero=np.array(0), half=np.float32(0.5), most=np.float32(9),
+        "y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { m = ReduceMax<keepdims=0>(v) r = Range(half, m, half) s = ReduceSum<keepdims=0>(r) q = Greater(s, most) "
+        "a = If(q) <then_branch = p () => (float[3, 5] u) { u = Exp(v) }, else_branch = o () => (float[3, 5] w) { w = Neg(v) }> v2 = Mul(a, half) c2 = Less(m, most) }>",
+        "float[3, 5] x", "float[3, 5] y", n=np.array(400), t=np.array(True), half=np.float32(0.5), most=np.float32(9),
     )  # fmt: skip
     with pytest.raises(UnsupportedModelError) as raised:
         saccade.compile(built, cache=False)
     (row,) = raised.value.rows
-    assert row.operator == "Loop"
-    assert row.reason.endswith("Range: a bound of a range depends on data")
+    assert (row.operator, row.reason) == ("Range", "a bound of a range depends on data")
+
+
+COUNTERS = {
+    # A range as long as its ends are apart, and no longer: (its body, most elements of it)
+    "one more": ("e = Add(k, one) l = Min(e, seven) r = Range(k, l, one) k2 = Add(k, one)", 1),
+    "three more, by two": ("e = Add(k, three) l = Min(seven, e) r = Range(k, l, two) k2 = Add(k, one)", 2),
+    "counted in floating point": ("f = Cast<to=1>(k) g = Add(f, fone) e = Cast<to=7>(g) l = Min(e, seven) r = Range(k, l, one) k2 = Cast<to=7>(g)", 1),
+    "taken away again": ("a0 = Add(k, three) e = Sub(a0, two) l = Min(e, seven) r = Range(k, l, one) k2 = Add(k, one)", 7),
+    "the number of the turn": ("e = Add(i, two) l = Min(e, seven) r = Range(i, l, one) k2 = Identity(k)", 2),
+    "behind the end": ("e = Sub(seven, k) l = Min(e, two) r = Range(k, l, one) k2 = Add(k, one)", 2),
+    # Which are no counters: as long as intervals tell.
+    "two in a turn": ("e = Add(k, one) l = Min(e, seven) r = Range(k, l, one) k2 = Add(k, two)", 1),
+    "down": ("h = Max(k, none) l = Min(h, seven) e = Max(k, zero) r = Range(zero, l, one) k2 = Sub(k, one)", 7),
+}  # fmt: skip
+
+
+def _rooms(graph):
+    """Bounds of what steps of loops' bodies find out."""
+    loops = [node.op for node in graph.nodes if isinstance(node.op, Loop)]
+    assert loops
+    return [count.bound for op in loops for body in op.bodies for count in body.counts]
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_ranges_between_what_turns_count(name):
+    body, most = COUNTERS[name]
+    whole = (
+        "y, j = Loop(n, t, x, begin) <body = b (int64 i, bool c, float[3, 5] v, int64 k) => (bool c2, float[3, 5] v2, int64 k2) "
+        f"{{ c2 = Identity(c) {body} s = ReduceSum<keepdims=0>(r) q = Size(r) a = Add(s, q) f1 = Cast<to=1>(a) v2 = Add(v, f1) }}>"
+    )
+    weights = {
+        "t": np.array(True),
+        "begin": np.array(4 if name == "down" else 0),
+        "fone": np.float32(1),
+    }
+    numbers = {"one": 1, "two": 2, "three": 3, "seven": 7, "zero": 0, "none": -9}
+    used = {n: np.array(v) for n, v in numbers.items()} | weights
+    used = {n: v for n, v in used.items() if re.search(rf"[ (]{n}[,)]", whole)}
+    built = model(whole, "int64 n, float[3, 5] x", "float[3, 5] y, int64 j", **used)
+    hold(built, *({"n": np.array(n), "x": X} for n in (0, 1, 2, 9)))
+    assert _rooms(frontend.load(built)) == [most]
+
+
+SET = (
+    "lim = Add(k, one1) room = Shape<start=1, end=2>(z) e = Min(lim, room) old = Slice(z, k, e, one1) os = Shape(old) u = Unsqueeze(v, one1) "
+    "us = Expand(u, os) k0 = Squeeze(k) e0 = Squeeze(e) r = Range(k0, e0, one) ri = Reshape(r, column) "
+    "b0 = Shape<start=0, end=1>(old) b2 = Shape<start=2, end=3>(old) reps = Concat<axis=0>(b0, one1, b2) ix = Tile(ri, reps) z2 = ScatterElements<axis=1>(z, ix, us) k2 = Add(k, one1)"
+)
+
+
+def test_a_slice_that_a_turn_sets():
+    """As Paddle's exporter writes `z[:, k] = v`, for any number of images."""
+    built = model(
+        "w, y, j = Loop(n, t, x, start, first) <body = b (int64 i, bool c, float[m, 5] v, float[m, 6, 5] z, int64[1] k) => (bool c2, float[m, 5] v2, float[m, 6, 5] z2, int64[1] k2) "
+        f"{{ c2 = Identity(c) {SET} v2 = Sin(v) }}>",
+        "int64 n, float[m, 5] x, float[m, 6, 5] start", "float[m, 5] w, float[m, 6, 5] y, int64[1] j",
+        t=np.array(True), one1=np.array([1]), one=np.array(1), first=np.array([0]), column=np.array([1, -1, 1]),
+    )  # fmt: skip
+    rng = np.random.default_rng(3)
+    # Behind its end nothing is set.
+    hold(
+        built,
+        *(
+            {
+                "n": np.array(n),
+                "x": rng.standard_normal((m, 5)).astype(np.float32),
+                "start": rng.standard_normal((m, 6, 5)).astype(np.float32),
+            }
+            for n, m in ((0, 2), (1, 1), (4, 3), (8, 2))
+        ),
+        reference=False,
+    )
+    # The slice and the range are one long, and so are the places.
+    assert set(_rooms(frontend.load(built))) == {1}
+
+
+MADE = {
+    # What a loop carries, which is another thing before its first turn.
+    "made anew by every turn": ("y, last = Loop(far, t, x, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { v2 = Add(v, x) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) u2 = Exp(v) }>", "float[3, 5] y, float[3, 5] last"),
+    "which nobody reads": ("y, gone = Loop(n, t, x, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { c2 = Identity(c) v2 = Add(v, x) u2 = Exp(v) }>", "float[3, 5] y"),
+    "a number that becomes a list of one": ("y, j = Loop(far, t, x, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { v2 = Add(v, u) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) u2 = Add(u, ones) }>", "float[3, 5] y, float[1] j"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_another_thing_before_the_first_turn(name):
+    body, outputs = MADE[name]
+    weights = {
+        "t": np.array(True),
+        "nothing": np.float32(0),
+        "most": np.float32(9),
+        "far": np.array(1 << 40),
+        "ones": np.ones(1, np.float32),
+    }
+    used = {n: w for n, w in weights.items() if re.search(rf"[ (]{n}[,)]", body)}
+    built = model(body, "int64 n, float[3, 5] x", outputs, **used)
+    hold(
+        built,
+        *({"n": np.array(n), "x": x} for n, x in ((1, np.abs(X)), (3, np.abs(X) / 3))),
+        reference=False,
+    )
 
 
 def test_a_body_that_needs_the_number_of_turns_is_compiled_for_each():

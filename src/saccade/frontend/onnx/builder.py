@@ -70,6 +70,7 @@ class Builder:
         computed: Symbols whose sizes follow from those of the inputs.
         own: By symbol, the size that the file fixes and others may come for (`specialise`).
         inside: By the size of an axis, how far it reaches whatever the sizes: plans refuse less.
+        carried: Of integers that a loop carries, between which ones they stay.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -90,8 +91,8 @@ class Builder:
         self.measured: dict[tuple[Value, int], Dim] = {}
         self.sizes: dict[Dim, Value] = {}
         self.computed: list[ComputedSize] = []
-        self.own: dict[str, int] = {}
-        self.inside: dict[Dim, int] = {}
+        self.own, self.inside = dict[str, int](), dict[Dim, int]()
+        self.carried: dict[Value, tuple[float, float]] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self._casts: dict[Value, Value] = {}

@@ -81,7 +81,7 @@ class _Intervals:
             return 0, bound if isinstance(bound, int) else np.inf
         maker = self._build.makers.get(value)
         if maker is None:
-            return any_of(value.dtype)
+            return self._build.carried.get(value, any_of(value.dtype))
         parts = [self.found.get(x, any_of(x.dtype)) for x in self.behind(value)]
         return interval_through(maker.op, [x.type for x in maker.inputs], value.dtype, parts)
 

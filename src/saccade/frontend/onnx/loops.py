@@ -8,7 +8,7 @@ its own (`opdefs.Loop`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from saccade.frontend.onnx.bodies import DEPENDS, Bodies
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.growing import growing, rolled_growing
+from saccade.frontend.onnx.idle import anew, idle, without
 from saccade.frontend.onnx.importers.sequences import stacked
 from saccade.frontend.onnx.listed import Item, Result, TensorList
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
@@ -135,8 +136,18 @@ class LoopNodes(Bodies):
         def turn(inputs: Sequence[Result]) -> list[Result | None]:
             return self._turn(call, body, inputs)
 
-        grown = growing(body, loop.carried) if loop.going is not None else ()
-        return rolled_growing(call, loop, turn, grown) if grown else rolled(call, loop, turn)
+        if loop.going is None:
+            return rolled(call, loop, turn)
+        count = len(loop.carried)
+        loop, unread = replace(loop, anew=anew(body, count)), idle(call, body, count)
+        grown = [k for k in growing(body, loop.carried) if k not in unread]
+        loop, shorter, whole = without(loop, turn, unread)
+        grown = [k - sum(other < k for other in unread) for k in grown]
+        if grown:
+            results = rolled_growing(call, loop, shorter, grown)
+        else:
+            results = rolled(call, loop, shorter)
+        return None if results is None else whole(results)
 
     # -- Scan ------------------------------------------------------------------------------------
 

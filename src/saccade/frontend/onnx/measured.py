@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from saccade.frontend.onnx.apart import most_apart
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.by_sizes import computed, is_of_sizes, most_of_value
 from saccade.frontend.onnx.call import OnnxNode
@@ -24,7 +25,7 @@ from saccade.ir.dim import maximum, mul, product, sub, symbol
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import Concat, Gather, Move, Pad, Pointwise
 
-__all__ = ["fitted", "measured", "rearranged", "sliced", "told"]
+__all__ = ["fitted", "is_given", "measured", "rearranged", "sliced", "told"]
 
 _MOST = 8
 """Sizes of one tensor, which has no more axes."""
@@ -78,7 +79,7 @@ def _element(call: OnnxNode, x: Value, place: int, what: str) -> Dim:
     if size is not None:
         build.measured[source, place] = size
     else:
-        bound = None if _is_given(build, source) else most_of_value(build, source)
+        bound = None if is_given(build, source) else most_of_value(build, source)
         if bound is None:
             raise call.depends(what)
         one = _at(call, source, place)
@@ -140,7 +141,7 @@ def _traced(build: Builder, x: Value, place: int) -> tuple[Value, int]:
     return x, place
 
 
-def _is_given(build: Builder, value: Value) -> bool:
+def is_given(build: Builder, value: Value) -> bool:
     """Whether inputs of the model alone decide a value, short ones that are known one by one."""
     left, seen = [value], set[Value]()
     while left:
@@ -173,13 +174,13 @@ def sliced(call: OnnxNode, x: Value, axis: int, start: Value | int, end: Value |
         Refusal: If inputs alone decide the places, or nothing tells how long the axis is at most.
     """
     build = call.build
-    if all(isinstance(v, int) or _is_given(build, v) for v in (start, end)):
+    if all(isinstance(v, int) or is_given(build, v) for v in (start, end)):
         raise Refusal("the start of a slice depends on data")
     room, size = planned(call, x.shape[axis]), build.sized(x.shape[axis], call.name)
     first, last = (_place(call, at, size) for at in (start, end))
     span = apply("max", apply("sub", arg(0), arg(1)), const(0))
     count = call.emit(Pointwise(span, DType.I64), last, first)
-    high = interval_of(build, count)[1]
+    high = min(interval_of(build, count)[1], _apart(build, start, end))
     most = int(min(room, high)) if isinstance(room, int) else room
     rows = build.symbol("sliced")
     build.counted(rows, most, count)
@@ -190,6 +191,16 @@ def sliced(call: OnnxNode, x: Value, axis: int, start: Value | int, end: Value |
         operands = places(call, most), first, build.sized(room, call.name)
         x = call.emit(Gather(axis), x, call.emit(Pointwise(there, DType.I64), *operands))
     return reopened(call, x, axis, rows)
+
+
+def _apart(build: Builder, start: Value | int, end: Value | int) -> float:
+    """How many elements there are at most between places that are made from each other."""
+    if isinstance(start, int) or isinstance(end, int):
+        return np.inf
+    # Negative ones count from the end.
+    if min(interval_of(build, one)[0] for one in (start, end)) < 0:
+        return np.inf
+    return most_apart(build, end, start)
 
 
 def _place(call: OnnxNode, at: Value | int, size: Value) -> Value:

@@ -94,8 +94,9 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
         return x
     room = planned(call, size)
     emit = partial(call.build.emit, name=call.name, closing=True)
-    # Of two sizes that are no numbers nobody could tell which one is the longer.
-    if fill is None or not isinstance(room, int):
+    # Of two sizes that are no numbers nobody could tell which one is the longer, and one element
+    # is repeated.
+    if fill is None or not isinstance(room, int) or room == 1:
         (x,) = emit(Move(slice_map(x.shape, {axis: (0, room, 1)})), [x])
     if fill is None:
         return x

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saccade.frontend.onnx.apart import most_apart
 from saccade.frontend.onnx.bodies import as_type
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.intervals import interval_of
 from saccade.frontend.onnx.listed import Result, Rows, TensorList
-from saccade.frontend.onnx.moves import reshaped, spell
+from saccade.frontend.onnx.moves import broadcast_map, move, reshaped, spell
 from saccade.frontend.onnx.open_axes import close, reopened, room_of
 from saccade.frontend.onnx.parts import Captured, Part, captured
 from saccade.frontend.onnx.refusal import Refusal
@@ -18,9 +20,12 @@ from saccade.ir import Dim, DType, Value
 from saccade.ir.counts import multiple_of
 from saccade.ir.expr import apply, arg, const
 from saccade.opdefs import Gather, Loop, Pointwise
+from saccade.opdefs.intervals import any_of
 
 __all__ = ["Rolled", "Scanned", "rolled"]
 
+_INTEGERS = (DType.I32, DType.I64)
+_QUICK = 16  # steps of counters in a turn
 _Turn = Callable[[Sequence[Result]], Sequence[Result | None]]
 
 
@@ -44,6 +49,7 @@ class Rolled:
             a condition, nor the number of its turn.
         carried: Values from before the first turn.
         scanned: What it takes apart.
+        anew: Which of the carried values no turn reads: each makes them anew.
     """
 
     size: Dim | None
@@ -51,6 +57,7 @@ class Rolled:
     going: Operand | None
     carried: Sequence[Result]
     scanned: Sequence[Scanned] = ()
+    anew: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +94,28 @@ def rolled(call: OnnxNode, loop: Rolled, turn: _Turn) -> list[Result] | None:
     """
     build = call.build
     number = build.value(f"{call.name}/turn", DType.I64, ())
+    build.carried[number] = 0, _turns(call, loop)
     asked = build.value(f"{call.name}/going", DType.BOOL, ())
     initial = [
         as_type(call, value, value.dtype.arithmetic)
         for value in (call.as_value(v) for v in loop.carried if not isinstance(v, TensorList))
     ]
     formals = [build.value(f"{call.name}/carried", v.dtype, v.shape) for v in initial]
-    part = Part(build)
-    with part:
-        inputs = _inputs(call, loop, number, formals)
-        outputs = turn(inputs if loop.going is None else [number, asked, *inputs])
-        if any(value is None for value in outputs):
-            return None
-        made = _made(call, loop, inputs, [v for v in outputs if v is not None])
+    build.carried.update(_counters(call, loop, initial, formals))
+    held, longer, quick = False, set[int](), dict[Value, float]()
+    # Once more where a turn does otherwise: what follows from what they were taken for is wrong.
+    while not held:
+        part = Part(build)
+        with part:
+            inputs = _inputs(call, loop, number, formals)
+            outputs = turn(inputs if loop.going is None else [number, asked, *inputs])
+            if any(value is None for value in outputs):
+                return None
+            made = _made(call, loop, inputs, [v for v in outputs if v is not None])
+            held = _stay(call, loop, formals, made.kept, quick)
+        if _surely_turns(call, loop):
+            held &= not _lengthened(call, initial, formals, made.kept, longer)
+    _take_shapes(call, loop, initial, formals, made.kept)
     _check_kept(formals, made.kept)
     again = made.again
     if again is asked and _is_true(call, loop.going):
@@ -120,6 +136,59 @@ def rolled(call: OnnxNode, loop: Rolled, turn: _Turn) -> list[Result] | None:
         else:
             found.append(as_type(call, next(kept), value.dtype))
     return [*found, *gathered]
+
+
+def _counters(
+    call: OnnxNode, loop: Rolled, initial: Sequence[Value], formals: Sequence[Value]
+) -> dict[Value, tuple[float, float]]:
+    """Between which numbers carried integers stay if they are what counters are.
+
+    None becomes less than what it begins with, or larger by more than one in a turn.
+    """
+    turns = _turns(call, loop)
+    begins = ((f, interval_of(call.build, v)) for f, v in zip(formals, initial, strict=True))
+    return {
+        f: (low, high + turns)
+        for f, (low, high) in begins
+        if f.dtype in _INTEGERS and any_of(f.dtype) != (low, high)
+    }
+
+
+def _turns(call: OnnxNode, loop: Rolled) -> int:
+    most = call.build.limits.turns
+    return min(loop.size, most) if isinstance(loop.size, int) else most
+
+
+def _stay(
+    call: OnnxNode,
+    loop: Rolled,
+    formals: Sequence[Value],
+    kept: Sequence[Value],
+    quick: dict[Value, float],
+) -> bool:
+    """Whether a turn leaves counters what they were taken for; those that it does not are none.
+
+    Some count by more than one in a turn, which is tried for each of them once.
+    """
+    build, held, turns = call.build, True, _turns(call, loop)
+    for formal, value in zip(formals, kept, strict=True):
+        if formal not in build.carried:
+            continue
+        (low, high), (least, most) = build.carried[formal], interval_of(build, value)
+        if least < low:
+            del build.carried[formal]
+            held = False
+            continue
+        step = most_apart(build, value, formal)
+        if most <= high or step <= 1 or (formal in quick and step <= quick[formal]):
+            continue
+        held = False
+        if formal in quick or step > _QUICK:
+            build.carried[formal] = low, any_of(formal.dtype)[1]
+        else:
+            quick[formal] = step
+            build.carried[formal] = low, high + (step - 1) * turns
+    return held
 
 
 def _inputs(call: OnnxNode, loop: Rolled, number: Value, formals: Sequence[Value]) -> list[Result]:
@@ -185,6 +254,55 @@ def _plain(call: OnnxNode, value: Result) -> Value:
         raise Refusal("a body gives what no memory holds, as often as data decide")
     found = call.as_value(value)
     return as_type(call, found, found.dtype.arithmetic)
+
+
+def _take_shapes(
+    call: OnnxNode, loop: Rolled, initial: list[Value], formals: list[Value], kept: Sequence[Value]
+) -> None:
+    """Begin with zeros where no turn reads what it begins with, in whatever shape turns make."""
+    if not loop.anew or not _surely_turns(call, loop):
+        return
+    tensors = [k for k, v in enumerate(loop.carried) if not isinstance(v, TensorList)]
+    for k, made in enumerate(kept):
+        if tensors[k] in loop.anew and formals[k].shape != made.shape:
+            zero = call.build.constant(np.zeros((), made.dtype.numpy), call.name)
+            initial[k] = move(call, zero, broadcast_map((), made.shape))
+            formals[k] = call.build.value(f"{call.name}/carried", made.dtype, made.shape)
+
+
+def _lengthened(
+    call: OnnxNode,
+    initial: list[Value],
+    formals: list[Value],
+    kept: Sequence[Value],
+    longer: set[int],
+) -> bool:
+    """Begin single elements with as many axes as turns give them, once; whether any has others.
+
+    As Paddle's exporter carries them: what reads them broadcasts either.
+    """
+    build = call.build
+    differing = [
+        k
+        for k, (formal, made) in enumerate(zip(formals, kept, strict=True))
+        if k not in longer
+        and formal.shape != made.shape
+        and all(size == 1 for size in (*formal.shape, *made.shape))
+    ]
+    for k in differing:
+        old, shape = formals[k], kept[k].shape
+        initial[k] = reshaped(call, initial[k], shape)
+        formals[k] = build.value(f"{call.name}/carried", old.dtype, shape)
+        if old in build.carried:
+            build.carried[formals[k]] = build.carried[old]
+    longer.update(differing)
+    return bool(differing)
+
+
+def _surely_turns(call: OnnxNode, loop: Rolled) -> bool:
+    """Whether there is a turn whatever the data are."""
+    some = loop.turns is None or (isinstance(loop.size, int) and loop.size > 0)
+    return some and _is_true(call, loop.going)
 
 
 def _check_kept(before: Sequence[Value], after: Sequence[Value]) -> None:

@@ -13,8 +13,9 @@ from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.importers._volumes import convolve_volume_transposed
 from saccade.frontend.onnx.importers._window import SpatialWindow
 from saccade.frontend.onnx.importers.selection import along_axis, known_sizes
+from saccade.frontend.onnx.measured import fitted
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
-from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, reopened
+from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, planned, reopened
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, DType, Expr, Value
 from saccade.ir.dim import product
@@ -40,6 +41,8 @@ def _reduction(call: OnnxNode) -> ScatterRows:
 def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Scatter 9 and ScatterElements 11 to 18, where sizes are known."""
     data, where, updates = call.value(0), call.value(1), call.value(2)
+    if where.shape != updates.shape:
+        updates = _as_many(call, updates, where.shape)
     if where.dtype not in (DType.I32, DType.I64) or where.shape != updates.shape:
         raise call.broken(f"indices {list(where.shape)}, updates {list(updates.shape)}")
     if where.rank != data.rank:
@@ -57,6 +60,14 @@ def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
     flat = [reshaped(call, v, (prod(n), 1)) for v, n in ((data, sizes), (updates, counts))]
     rows = call.emit(_reduction(call), flat[0], reshaped(call, places, (prod(counts),)), flat[1])
     return [reshaped(call, rows, data.shape)]
+
+
+def _as_many(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
+    """A value with the sizes that steps found elsewhere, where they have to be equal."""
+    for axis, (size, wanted) in enumerate(zip(x.shape, shape, strict=False)):
+        if size != wanted and is_open(call, size, wanted):
+            x = reopened(call, fitted(call, x, axis, planned(call, wanted)), axis, wanted)
+    return x
 
 
 def _whole_slices(

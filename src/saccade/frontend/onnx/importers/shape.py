@@ -8,13 +8,14 @@ from functools import partial, reduce, wraps
 
 import numpy as np
 
+from saccade.frontend.onnx.apart import most_apart
 from saccade.frontend.onnx.builder import FOLD_ELEMENTS
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.extents import ONE, UP_TO, repeated
 from saccade.frontend.onnx.importers._elementwise import cast_to
 from saccade.frontend.onnx.listed import Result
-from saccade.frontend.onnx.measured import measured
-from saccade.frontend.onnx.moves import broadcast_map, move
+from saccade.frontend.onnx.measured import is_given, measured
+from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.open_axes import is_open, reopened, room_of
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic, is_static
@@ -32,6 +33,8 @@ __all__ = [
     "import_size",
     "with_contents",
 ]
+
+_INTEGERS = (DType.I32, DType.I64)
 
 
 def _contents(elements: Sequence[object]) -> Symbolic:
@@ -100,7 +103,7 @@ def import_range(call: OnnxNode) -> Sequence[Operand]:
     known = [content for content in contents if content is not None]
     # Longer ranges are no contents, nor is what a run computes.
     if len(known) < len(contents):
-        raise Refusal("a bound of a range depends on data")
+        return [_range_by_data(call)]
     if any(math.prod(content.shape) != 1 for content in known):
         raise call.broken("a bound that is not one number")
     first, last, step = (content.elements()[0] for content in known)
@@ -109,6 +112,30 @@ def import_range(call: OnnxNode) -> Sequence[Operand]:
     if is_static(first) and is_static(last):
         return [_numbers(call, first, last, step)]
     return [_sizes_apart(call, known, step)]
+
+
+def _range_by_data(call: OnnxNode) -> Value:
+    """A range by a known whole step up, between numbers that data decide."""
+    build, dtype = call.build, call.operand(0).dtype
+    step = call.integers_of(2, "the step of a range") if dtype in _INTEGERS else ()
+    # What inputs alone decide is known for each value, and no longer than it is then.
+    given = all(is_given(build, call.value(index)) for index in range(2))
+    if given or len(step) != 1 or step[0] <= 0:
+        raise Refusal("a bound of a range depends on data")
+    first, last = (reshaped(call, cast_to(call, call.value(i), DType.I64), (1,)) for i in range(2))
+    high = most_apart(build, last, first)
+    if high > FOLD_ELEMENTS * step[0]:
+        raise Refusal("a bound of a range depends on data")
+    most = max(-(-int(high) // step[0]), 0)
+    # ceil((last - first) / step), in integers.
+    span = apply("add", apply("sub", arg(0), arg(1)), const(step[0] - 1))
+    length = apply("clip", apply("div", span, const(step[0])), const(0), const(most))
+    count = call.emit(Pointwise(length, DType.I64), last, first)
+    rows = build.symbol("range")
+    build.counted(rows, most, count)
+    steps = build.constant(np.arange(most, dtype=np.int64) * step[0], "steps")
+    numbers = call.emit(Pointwise(apply("add", arg(0), arg(1)), dtype), steps, first)
+    return reopened(call, numbers, 0, rows)
 
 
 def _numbers(call: OnnxNode, first: float, last: float, step: float) -> Value:
