@@ -34,7 +34,7 @@ def most_apart(build: Builder, last: Value, first: Value) -> float:
     low, high = interval_of(build, below)[0], interval_of(build, last)[1]
     if low < 0 or high > _EXACT:
         return high - low
-    return min(high - low, max(_above(build, last, _DEEP).get(below, inf), 0))
+    return min(high - low, max(_above(build, last, _DEEP, {}).get(below, inf), 0))
 
 
 def _source(build: Builder, x: Value) -> Value:
@@ -50,18 +50,26 @@ def _is_one(x: Value) -> bool:
     return product(x.shape) == 1
 
 
-def _above(build: Builder, x: Value, deep: int) -> Mapping[Value, float]:
+def _above(
+    build: Builder, x: Value, deep: int, seen: dict[Value, Mapping[Value, float]]
+) -> Mapping[Value, float]:
     """Integers that a single number exceeds by so much at most, if all are within what is exact."""
     x = _source(build, x)
+    if x not in seen:
+        seen[x] = {**_by_maker(build, x, deep, seen), **({x: 0.0} if x.dtype in _INTEGERS else {})}
+    return seen[x]
+
+
+def _by_maker(
+    build: Builder, x: Value, deep: int, seen: dict[Value, Mapping[Value, float]]
+) -> Mapping[Value, float]:
     maker = build.makers.get(x)
-    found: Mapping[Value, float] = {x: 0.0} if x.dtype in _INTEGERS else {}
     if maker is None or not isinstance(maker.op, Pointwise) or not deep:
-        return found
+        return {}
     if x.dtype not in (*_INTEGERS, DType.F32) or not all(map(_is_one, maker.inputs)):
-        return found
-    parts = [_above(build, y, deep - 1) for y in maker.inputs]
-    known = [_number(build, y) for y in maker.inputs]
-    return {**_above_of(maker.op.expr, parts, known), **found}
+        return {}
+    parts = [_above(build, y, deep - 1, seen) for y in maker.inputs]
+    return _above_of(maker.op.expr, parts, [_number(build, y) for y in maker.inputs])
 
 
 def _number(build: Builder, x: Value) -> float | None:
@@ -69,7 +77,10 @@ def _number(build: Builder, x: Value) -> float | None:
     array = build.array(_source(build, x))
     if array is None or array.size != 1:
         return None
-    number = float(array.item())
+    return _whole(float(array.item()))
+
+
+def _whole(number: float) -> float | None:
     return number if isfinite(number) and number == int(number) else None
 
 
@@ -95,5 +106,5 @@ def _above_of(
 
 def _constant(e: Expr, known: list[float | None]) -> float | None:
     if e.op == "const":
-        return e.value if e.value == int(e.value) else None
+        return _whole(e.value)
     return known[e.index] if e.op == "arg" else None

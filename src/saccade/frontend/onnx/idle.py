@@ -30,10 +30,8 @@ def idle(call: OnnxNode, body: onnx_ir.Graph, count: int) -> frozenset[int]:
         body: Of it.
         count: How many values it carries.
     """
-    after = call.node.outputs
-    return frozenset(
-        k for k in anew(body, count) if not after[k].uses() and not after[k].is_graph_output()
-    )
+    read = {k for k, v in enumerate(call.node.outputs) if v.uses() or v.is_graph_output()}
+    return frozenset(anew(body, count)) - read
 
 
 def anew(body: onnx_ir.Graph, count: int) -> tuple[int, ...]:
