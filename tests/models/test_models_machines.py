@@ -46,7 +46,6 @@ def no_host(monkeypatch):
         (saccade_options, "default_threads"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, asked)
-    monkeypatch.setattr("saccade.backends.cpu.backend.host_target", asked)
 
 
 @pytest.fixture(params=SIZES)
