@@ -176,6 +176,8 @@ COUNTERS = {
     "counted in floating point": ("f = Cast<to=1>(k) g = Add(f, fone) e = Cast<to=7>(g) l = Min(e, seven) r = Range(k, l, one) k2 = Cast<to=7>(g)", 1),
     "taken away again": ("a0 = Add(k, three) e = Sub(a0, two) l = Min(e, seven) r = Range(k, l, one) k2 = Add(k, one)", 7),
     "the number of the turn": ("e = Add(i, two) l = Min(e, seven) r = Range(i, l, one) k2 = Identity(k)", 2),
+    "of 32 bits": ("h = Cast<to=6>(k) e = Add(h, two32) l = Min(e, seven32) r32 = Range(h, l, one32) r = Cast<to=7>(r32) k2 = Add(k, one)", 2),
+    "never one": ("l = Min(k, two) r = Range(k, l, one) k2 = Add(k, one)", None),
     "behind the end": ("e = Sub(seven, k) l = Min(e, two) r = Range(k, l, one) k2 = Add(k, one)", 2),
     # Which are no counters: as long as intervals tell.
     "two in a turn": ("e = Add(k, one) l = Min(e, seven) r = Range(k, l, one) k2 = Add(k, two)", 1),
@@ -202,12 +204,13 @@ def test_ranges_between_what_turns_count(name):
         "begin": np.array(4 if name == "down" else 0),
         "fone": np.float32(1),
     }
+    weights |= {f"{n}32": np.array(v, np.int32) for n, v in (("one", 1), ("two", 2), ("seven", 7))}
     numbers = {"one": 1, "two": 2, "three": 3, "seven": 7, "zero": 0, "none": -9}
     used = {n: np.array(v) for n, v in numbers.items()} | weights
     used = {n: v for n, v in used.items() if re.search(rf"[ (]{n}[,)]", whole)}
     built = model(whole, "int64 n, float[3, 5] x", "float[3, 5] y, int64 j", **used)
     hold(built, *({"n": np.array(n), "x": X} for n in (0, 1, 2, 9)))
-    assert _rooms(frontend.load(built)) == [most]
+    assert _rooms(frontend.load(built)) == [most] * (most is not None)
 
 
 SET = (
@@ -246,6 +249,7 @@ def test_a_slice_that_a_turn_sets():
 MADE = {
     # What a loop carries, which is another thing before its first turn.
     "made anew by every turn": ("y, last = Loop(far, t, x, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { v2 = Add(v, x) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) u2 = Exp(v) }>", "float[3, 5] y, float[3, 5] last"),
+    "beside rows that grow": ("y, g, last = Loop(many, t, x, none, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[p, 5] r, float[] u) => (bool c2, float[3, 5] v2, float[p2, 5] r2, float[] u2) { v2 = Add(v, x) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) r2 = Concat<axis=0>(r, v) u2 = Exp(v) }>", "float[3, 5] y, float[q, 5] g, float[3, 5] last"),
     "which nobody reads": ("y, gone = Loop(n, t, x, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { c2 = Identity(c) v2 = Add(v, x) u2 = Exp(v) }>", "float[3, 5] y"),
     "a number that becomes a list of one": ("y, j = Loop(far, t, x, nothing) <body = b (int64 i, bool c, float[3, 5] v, float[] u) => (bool c2, float[3, 5] v2, float[] u2) { v2 = Add(v, u) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) u2 = Add(u, ones) }>", "float[3, 5] y, float[1] j"),
 }  # fmt: skip
@@ -259,6 +263,8 @@ def test_what_is_another_thing_before_the_first_turn(name):
         "nothing": np.float32(0),
         "most": np.float32(9),
         "far": np.array(1 << 40),
+        "many": np.array(600),
+        "none": np.zeros((0, 5), np.float32),
         "ones": np.ones(1, np.float32),
     }
     used = {n: w for n, w in weights.items() if re.search(rf"[ (]{n}[,)]", body)}

@@ -13,6 +13,7 @@ from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.intervals import interval_of
 from saccade.ir import DType, Expr, Value
 from saccade.ir.dim import product
+from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Move, Pointwise
 
 __all__ = ["most_apart"]
@@ -38,11 +39,15 @@ def most_apart(build: Builder, last: Value, first: Value) -> float:
 
 
 def _source(build: Builder, x: Value) -> Value:
-    """A single element before it was moved."""
+    """A single element before it was moved, or given more bits."""
     while (maker := build.makers.get(x)) is not None and _is_one(x):
-        if not isinstance(maker.op, Move) or not _is_one(maker.inputs[0]):
+        op, before = maker.op, maker.inputs[0]
+        wider = isinstance(op, Pointwise) and op.expr == IDENTITY and x.dtype is DType.I64
+        if not (isinstance(op, Move) or (wider and before.dtype in _INTEGERS)):
             break
-        (x,) = maker.inputs
+        if not _is_one(before):
+            break
+        x = before
     return x
 
 

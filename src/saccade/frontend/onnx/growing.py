@@ -102,7 +102,9 @@ def rolled_growing(
         rows = [results[index] for index in grown]
         return [again, *(results[index] for index in kept), *results[count:], *rows]
 
-    results = rolled(call, replace(loop, carried=[loop.carried[k] for k in kept]), without)
+    anew = [kept.index(k) for k in loop.anew if k in kept]
+    shorter = replace(loop, carried=[loop.carried[k] for k in kept], anew=anew)
+    results = rolled(call, shorter, without)
     if results is None:
         return None
     first = len(results) - len(grown)

@@ -127,6 +127,8 @@ def _range_by_data(call: OnnxNode) -> Value:
     if high > FOLD_ELEMENTS * step[0]:
         raise Refusal("a bound of a range depends on data")
     most = max(-(-int(high) // step[0]), 0)
+    if not most:
+        return build.constant(np.zeros(0, dtype.numpy), call.name)
     # ceil((last - first) / step), in integers.
     span = apply("add", apply("sub", arg(0), arg(1)), const(step[0] - 1))
     length = apply("clip", apply("div", span, const(step[0])), const(0), const(most))
