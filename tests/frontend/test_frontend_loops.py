@@ -179,8 +179,8 @@ COUNTERS = {
     "of 32 bits": ("h = Cast<to=6>(k) e = Add(h, two32) l = Min(e, seven32) r32 = Range(h, l, one32) r = Cast<to=7>(r32) k2 = Add(k, one)", 2),
     "never one": ("l = Min(k, two) r = Range(k, l, one) k2 = Add(k, one)", None),
     "behind the end": ("e = Sub(seven, k) l = Min(e, two) r = Range(k, l, one) k2 = Add(k, one)", 2),
-    # Which are no counters: as long as intervals tell.
     "two in a turn": ("e = Add(k, one) l = Min(e, seven) r = Range(k, l, one) k2 = Add(k, two)", 1),
+    # Which is no counter: as long as intervals tell.
     "down": ("h = Max(k, none) l = Min(h, seven) e = Max(k, zero) r = Range(zero, l, one) k2 = Sub(k, one)", 7),
 }  # fmt: skip
 
