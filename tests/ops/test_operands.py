@@ -80,7 +80,7 @@ CALLS = {
     ),
     "deform_conv2d_backward": (deform_back, (GRAD, X, WEIGHT, OFFSET, MASK)),
     "vector_norm_backward": (
-        lambda *t: torch.ops.saccade._vector_norm_backward(*t, 2.0, [1], False),
+        lambda *t: torch.ops.saccade._vector_norm_backward(*t, None, 2.0, [1], False),
         (torch.ones(2, 8, 6), X, ops.vector_norm(X, dim=1)),
     ),
 }  # fmt: skip

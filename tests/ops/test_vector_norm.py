@@ -225,7 +225,7 @@ def test_pytorch_sees_an_operator():
     y = vector_norm(x, 3, 1).detach()
     torch.library.opcheck(
         torch.ops.saccade._vector_norm_backward.default,
-        (y.clone().requires_grad_(), x, y, 3.0, [1], False),
+        (y.clone().requires_grad_(), x, y, None, 3.0, [1], False),
     )
     compiled = torch.compile(
         lambda t: vector_norm(t, "fro", (0, -1)) * 2, fullgraph=True, backend="aot_eager"
@@ -242,9 +242,71 @@ def test_batches():
     y = torch.func.vmap(lambda t: vector_norm(t, 2), 1)(x)
     torch.testing.assert_close(y, theirs(x, 2, (0, 2)))
     backward = torch.ops.saccade._vector_norm_backward.default
-    many = torch.func.vmap(lambda g, t, n: backward(g, t, n, 2.0, [0], False), (None, 1, None))
+    each = torch.func.vmap(
+        lambda g, t, n: backward(g, t, n, None, 2.0, [0], False), (None, 1, None)
+    )
     g, n = torch.randn(5), torch.rand(5) + 1
-    torch.testing.assert_close(many(g, x, n)[2], x[:, 2] * (g / n))
+    torch.testing.assert_close(each(g, x, n)[2], x[:, 2] * (g / n))
+
+
+def tied(operands, how):
+    """What a GPU's kernel counts with the norm."""
+    (x,), (p, axes, keepdim, dtype) = operands, how
+    norm = theirs(x.to(dtype), p, axes, keepdim)
+    held = theirs(x.to(dtype), p, axes, True)
+    return norm, (x.abs() == held).sum(axes, keepdim, dtype=torch.int32)
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """The CPU in a GPU's place."""
+    monkeypatch.setattr(module, "_on_gpu", lambda x: x.device.type == "cpu")
+    monkeypatch.setattr(module, "_TIED_ON_MEMORY", tied)
+    gradient = module.norm_gradient
+
+    def counting(grad, x, norm, ties, *how):
+        assert (ties is None) == (not math.isinf(how[0]))
+        return gradient(grad.to(norm.dtype), x, norm, None, *how)
+
+    monkeypatch.setattr(module, "norm_gradient", counting)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("p", [1, 2, 2.5, 0, INF, -INF])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_what_gpus_keep_for_the_gradient(kept, p, dtype, keepdim):
+    x = torch.randn(5, 24).mul(4).round().div(4).to(dtype)
+    name = vector_norm(x.clone().requires_grad_(), p, 1).grad_fn.name()
+    direct = p != 0 and (math.isinf(p) or dtype in (torch.float16, torch.bfloat16))
+    assert ("_KeptNorm" in name) == direct
+    agree(x, p, 1, keepdim, tolerance=DTYPES[dtype])
+
+
+@pytest.mark.parametrize("p", [2, 3, INF])
+def test_what_gpus_keep_is_differentiated_twice(kept, p):
+    x = torch.randn(4, 6, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda t: vector_norm(t, p, 0), x.requires_grad_())
+    half = x.detach().to(torch.float16)
+    slopes = []
+    for function, leaf in ((vector_norm, half), (theirs, half.double())):
+        leaf.requires_grad_()
+        (slope,) = torch.autograd.grad(function(leaf, p, 1).pow(2).sum(), leaf, create_graph=True)
+        slopes.append(torch.autograd.grad(slope.pow(2).sum(), leaf)[0].double())
+    torch.testing.assert_close(*slopes, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("powers", [(2, 3), (INF, -INF)])
+def test_many_gradients_at_once(powers, request):
+    x = torch.randn(3, 8, requires_grad=True)
+    many = torch.randn(4, 3)
+    if INF in powers:
+        request.getfixturevalue("kept")
+    for p in powers:
+        ours, true = (
+            torch.autograd.grad(norm(x, p, 1), x, many, is_grads_batched=True)[0]
+            for norm in (vector_norm, theirs)
+        )
+        torch.testing.assert_close(ours, true)
 
 
 def test_autocast_keeps_dtypes():

@@ -28,6 +28,7 @@ WHOLE = {
     "RoiPool": "boxes",
     "RoiPoolGradient": "boxes",
     "ScatterRows": "indices may lead anywhere",
+    "TiedNorm": "has two results",
     "TopK": "has two results",
     "Unique": "compares elements of the whole",
     "VectorNorm": "an operator of PyTorch alone",

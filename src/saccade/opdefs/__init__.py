@@ -10,7 +10,7 @@ from saccade.opdefs.highest import Highest
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
-from saccade.opdefs.norm import VectorNorm, VectorNormGrad
+from saccade.opdefs.norm import TiedNorm, VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 from saccade.opdefs.onnx_reference import OnnxReference
 from saccade.opdefs.packed import PackedPlaces
@@ -70,6 +70,7 @@ __all__ = [
     "ScatterRows",
     "Softmax",
     "StoreMap",
+    "TiedNorm",
     "TopK",
     "Unique",
     "VectorNorm",

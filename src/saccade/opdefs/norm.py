@@ -19,7 +19,7 @@ from saccade.opdefs._rules import (
 )
 from saccade.opdefs.expr_numpy import accumulator
 
-__all__ = ["VectorNorm", "VectorNormGrad"]
+__all__ = ["TiedNorm", "VectorNorm", "VectorNormGrad"]
 
 _INF = float("inf")
 
@@ -75,11 +75,53 @@ class VectorNorm(Op):
 
 
 @dataclass(frozen=True)
+class TiedNorm(Op):
+    """A norm that is a magnitude of x, and how many there are of it. Operands: x.
+
+    Results: the norm, as `VectorNorm` has it, and the number of magnitudes that equal it (int32, of
+    the same shape; 0 where the norm is NaN).
+
+    Attributes:
+        p: ∞ or -∞.
+        axes: Reduced axes, sorted, counted from 0; one element or more lies along them.
+        keepdims: Whether they stay as axes of 1.
+        dtype: Element type of the norm: float64 or float32, no narrower than x.
+    """
+
+    p: float
+    axes: tuple[int, ...]
+    keepdims: bool
+    dtype: DType
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect(self, abs(self.p) == _INF, f"a norm of {self.p:g} is no magnitude")
+        (norm,) = self._norm.infer(inputs)
+        wide = (DType.F32, DType.F64)
+        fine = self.dtype in wide and self.dtype.itemsize >= inputs[0].dtype.itemsize
+        expect(self, fine, f"magnitudes of {inputs[0].dtype} as {self.dtype}")
+        return norm, TensorType(DType.I32, norm.shape)
+
+    @property
+    def _norm(self) -> VectorNorm:
+        return VectorNorm(self.p, self.axes, self.keepdims, self.dtype)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        (norm,), (x,) = self._norm.reference(*inputs), inputs
+        held = norm if self.keepdims else np.expand_dims(norm, self.axes)
+        tied = np.abs(x.astype(norm.dtype)) == held
+        return norm, np.asarray(np.sum(tied, self.axes, keepdims=self.keepdims), np.int32)
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return Work(3 * static_count(inputs[0].shape), tensor_bytes((*inputs, *outputs)))
+
+
+@dataclass(frozen=True)
 class VectorNormGrad(Op):
     """What flows back to x from a norm over the axes.
 
-    Operands: grad and norm, both of the result's shape and type, and x between them. Results: of
-    x's shape and type, with g and n for what stands in grad and norm where x went:
+    Operands: grad and norm, both of the result's shape and type, and x between them; grad may have
+    x's type where that has 16 bits. For p = ±∞ perhaps the ties (`TiedNorm`), or they are counted.
+    Results: of x's shape and type, with g and n for what stands in grad and norm where x went:
 
         p = 1             sgn(x) · g
         p = 2             x · (g / n), 0 where n = 0
@@ -100,25 +142,30 @@ class VectorNormGrad(Op):
     keepdims: bool
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        expect_count(self, inputs, 3)
+        expect_count(self, inputs, 3, 4)
         expect(self, self.p != 0, "a count of elements has no gradient")
-        grad, x, norm = inputs
+        grad, x, norm, *ties = inputs
         _check(self, x)
         forward = VectorNorm(self.p, self.axes, self.keepdims, norm.dtype)
         expect(self, forward.infer([x]) == (norm,), "x and norm do not fit each other")
-        expect(self, grad == norm, "grad and norm differ in shape or type")
+        halves = norm.dtype is DType.F32 and x.dtype in (DType.F16, DType.BF16)
+        fine = grad.dtype is norm.dtype or (halves and grad.dtype is x.dtype)
+        expect(self, fine and grad.shape == norm.shape, "grad and norm differ in shape or type")
+        if ties:
+            expect(self, abs(self.p) == _INF, f"a norm of {self.p:g} has no ties")
+            expect(self, ties == [TensorType(DType.I32, norm.shape)], "ties are not int32 as norm")
         return (x,)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         dtype = inputs[1].dtype
-        wide = np.result_type(*(accumulator(a.dtype) for a in inputs))
-        grad, x, norm = (a.astype(wide) for a in inputs)
+        wide = np.result_type(*(accumulator(a.dtype) for a in inputs[:3]))
+        grad, x, norm, *ties = (a.astype(wide) for a in inputs)
         if not self.keepdims:
-            grad, norm = (np.expand_dims(a, self.axes) for a in (grad, norm))
+            grad, norm, *ties = (np.expand_dims(a, self.axes) for a in (grad, norm, *ties))
         with np.errstate(all="ignore"):
-            return (np.asarray(self._gradient(grad, x, norm), dtype),)
+            return (np.asarray(self._gradient(grad, x, norm, *ties), dtype),)
 
-    def _gradient(self, g: Array, x: Array, n: Array) -> Array:
+    def _gradient(self, g: Array, x: Array, n: Array, ties: Array | None = None) -> Array:
         p, sign = self.p, np.where(x > 0, 1.0, np.where(x < 0, -1.0, 0.0)).astype(x.dtype)
         if p == 1:
             return np.asarray(sign * g)
@@ -126,8 +173,9 @@ class VectorNormGrad(Op):
             return np.asarray(x * np.where(n == 0, g * 0, g / n))
         if abs(p) == _INF:
             tied = np.abs(x) == n
-            ties = np.maximum(np.sum(tied, self.axes, keepdims=True), 1).astype(x.dtype)
-            return np.asarray(sign * tied * (g / ties))
+            if ties is None:
+                ties = np.sum(tied, self.axes, keepdims=True).astype(x.dtype)
+            return np.asarray(sign * tied * (g / np.maximum(ties, 1)))
         if p < 1:
             power = np.where(x == 0, 0, sign * np.abs(x) ** (p - 1)).astype(x.dtype)
             return np.asarray(power * (g * n ** (1 - p)))

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from saccade.ops._tensors import PLAIN
 
-__all__ = ["Function", "Gradient", "direct", "watched"]
+__all__ = ["Function", "Gradient", "dense", "direct", "watched"]
 
 Function = Callable[..., Any]
 
@@ -33,6 +33,8 @@ try:
     _modes, _functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
     _transforms, _traced = torch._C._functorch.maybe_current_level, torch._C._is_tracing
     _profiled, _autocast = torch._C._autograd._profiler_enabled, torch._C._is_any_autocast_enabled
+    _included = torch._C._dispatch_tls_is_dispatch_key_included
+    _VMAP = torch._C._parse_dispatch_key("VmapMode") or ""
 except AttributeError:  # another version of PyTorch: the long way is always right
 
     def watched() -> bool:
@@ -48,6 +50,7 @@ else:
             or _traced()
             or _profiled()
             or _transforms() is not None
+            or _included(_VMAP)  # of autograd's own batches, which no transform is
             or forward_ad._current_level >= 0
         )
 
@@ -107,7 +110,7 @@ def direct(operator: Any, run: Function, gradient: Gradient, *, autocast: bool) 
         if kinds is None:
             return operator(*arguments)
         tensors = [arguments[i] for i in kinds.tensors]
-        if not _dense(tensors):
+        if not dense(tensors):
             return operator(*arguments)
         handed: Sequence[Any] = arguments
         if kinds.floats or kinds.lists:
@@ -178,7 +181,7 @@ class _Dense(dict[tuple[Any, ...], bool]):
 _DENSE = _Dense()
 
 
-def _dense(tensors: Sequence[Tensor]) -> bool:
+def dense(tensors: Sequence[Tensor]) -> bool:
     """Whether they are in memory as they say, on one device."""
     found = {*map(_lies, tensors)}
     if len(found) > 1 or not _DENSE[found.pop()]:

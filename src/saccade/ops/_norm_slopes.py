@@ -40,7 +40,7 @@ def flow_back(
     scale, change = _scale(wide, norm, p, axes)
     through = _sum(flow * shape, axes)
     return (
-        (through * scale).reshape(result),
+        (through * scale).to(grad.dtype).reshape(result),
         (flow * slope * (grad * scale)).to(x.dtype),
         (through * grad * change).reshape(result),
     )

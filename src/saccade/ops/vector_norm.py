@@ -1,8 +1,9 @@
 """`vector_norm`: any p-norm over any axes, as `torch.linalg.vector_norm`, differentiable twice.
 
 One read of x forward; backward x is read once and the gradient written once, with one factor for
-each result (see `kernels.norm`). The gradient of ±∞ needs the number of ties, so that x is read
-twice, the second time from the cache unless rows are longer than half of it.
+each result (see `kernels.norm`). The gradient of ±∞ needs the number of ties. On a GPU it is found
+with the norm (`_norm_kept`); elsewhere x is read twice, the second time from the cache unless rows
+are longer than half of it.
 
 Powers are summed in float32 (float64 for float64) by many partial sums, and rounded once; 16-bit
 results come from a norm in float32, and so does their gradient (PyTorch takes the rounded norm).
@@ -20,14 +21,15 @@ import torch
 from torch import Tensor
 
 from saccade.errors import OperandError
-from saccade.opdefs import VectorNorm, VectorNormGrad
-from saccade.ops._direct import watched
+from saccade.opdefs import TiedNorm, VectorNorm
+from saccade.ops._direct import dense, watched
 from saccade.ops._execute import Operator
-from saccade.ops._norm_slopes import flow_back
+from saccade.ops._norm_gradient import norm_gradient, outermost
 from saccade.ops._parts import countable, parts
+from saccade.ops._places import offline
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
-from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like, refuse_type
+from saccade.ops._tensors import DTYPES, FLOATS, PLAIN, empty_like, fake_like, refuse_type
 
 __all__ = ["vector_norm"]
 
@@ -82,22 +84,31 @@ def vector_norm(
     if wide is torch.float64 and x.dtype in (torch.float16, torch.bfloat16):
         # The gradient's kernel cannot round float64 to 16 bits; autograd rounds behind this cast.
         x = x.to(torch.float32)
-    if wanted is not wide and _alone(x):
-        rounded: Tensor = _NORM(x, p, axes, keepdim, wanted)
-        return rounded
+    learns = torch.is_grad_enabled() and x.requires_grad
+    if _unseen(x) and (math.isinf(p) or wanted is not wide):
+        if learns and p != 0 and _on_gpu(x):
+            kept: Tensor = _KeptNorm.apply(x, p, tuple(axes), keepdim, wanted, wide)[0]
+            return kept
+        if not learns and wanted is not wide:
+            rounded: Tensor = _NORM(x, p, axes, keepdim, wanted)
+            return rounded
     norm: Tensor = _NORM(x, p, axes, keepdim, wide)
     # Rounded out here, so that the gradient is made from the norm before.
     return norm if wanted is wide else norm.to(wanted)
 
 
-def _alone(x: Tensor) -> bool:
-    """Whether nobody will ask for the norm before it is rounded, which takes a pass of its own.
+def _unseen(x: Tensor) -> bool:
+    """Whether nobody sees what happens between x and the result, and kernels can count x.
 
     What goes over more elements than are counted is a norm of norms, of which only the last one is
     rounded.
     """
-    learns = torch.is_grad_enabled() and x.requires_grad
-    return not (learns or torch.compiler.is_compiling() or watched()) and countable(x)
+    return type(x) in PLAIN and countable(x) and not (torch.compiler.is_compiling() or watched())
+
+
+def _on_gpu(x: Tensor) -> bool:
+    """Whether it lies in a GPU's memory as it says, or would where code is compiled ahead."""
+    return (x.is_cuda and dense([x])) or (x.is_meta and offline() is not None)
 
 
 def _power(given: float | str) -> float:
@@ -185,17 +196,20 @@ def _describe(
     return Described(VectorNorm(p, axes, keepdim, DTYPES[dtype]), [out])
 
 
-def _describe_gradient(
-    operands: Sequence[Tensor], p: float, axes: tuple[int, ...], keepdim: bool
+def _describe_tied(
+    operands: Sequence[Tensor], p: float, axes: tuple[int, ...], keepdim: bool, dtype: torch.dtype
 ) -> Described:
-    return Described(VectorNormGrad(p, axes, keepdim), [empty_as(operands[1])])
+    (x,) = operands
+    shape = _shape(x, axes, keepdim)
+    results = [empty_like(x, shape, dtype), empty_like(x, shape, torch.int32)]
+    return Described(TiedNorm(p, axes, keepdim, DTYPES[dtype]), results)
 
 
 def _norm(x: Tensor, p: float, axes: list[int], keepdim: bool, dtype: torch.dtype) -> Tensor:
     how = (p, tuple(axes), keepdim, dtype)
     if countable(x):
         return _ON_MEMORY([x], how)[0]
-    axis = _outermost(x, axes)
+    axis = outermost(x, axes)
     if axis in axes:
         return _norm_of_norms(x, axis, *how)
     out = empty_like(x, _shape(x, axes, keepdim), dtype)
@@ -203,13 +217,6 @@ def _norm(x: Tensor, p: float, axes: list[int], keepdim: bool, dtype: torch.dtyp
     for part, result in parts((x, axis), (out, place)):
         _ON_MEMORY([part], how, [result])
     return out
-
-
-def _outermost(x: Tensor, axes: Sequence[int]) -> int:
-    """The axis along which parts are apart in memory: one that is kept, if there is any."""
-    kept = [axis for axis in range(x.dim()) if axis not in axes]
-    strides = x.stride()
-    return max(kept or axes, key=lambda axis: x.shape[axis] * abs(strides[axis]))
 
 
 def _norm_of_norms(
@@ -223,32 +230,42 @@ def _norm_of_norms(
     return total.to(dtype)
 
 
-def _gradient(
-    grad: Tensor, x: Tensor, norm: Tensor, p: float, axes: list[int], keepdim: bool
-) -> Tensor:
-    if p == 0:
-        return empty_as(x).zero_()
-    how = (p, tuple(axes), keepdim)
-    if countable(x):
-        return _GRADIENT_ON_MEMORY([grad, x, norm], how)[0]
-    axis, out = _outermost(x, axes), empty_as(x)
-    place: int | None = axis if keepdim else axis - sum(other < axis for other in axes)
-    if axis in axes:
-        place = None
-    cut = list(parts((grad, place), (x, axis), (norm, place), (out, axis)))
-    for *operands, result in cut:
-        _GRADIENT_ON_MEMORY(operands, how, [result])
-    if place is None and math.isinf(p):
-        _share_ties([(part, result) for _, part, _, result in cut], norm)
-    return out
+class _KeptNorm(torch.autograd.Function):
+    """A norm on a GPU, of which the gradient keeps more than the result.
 
+    16-bit results have the float32 norm beside them, so that nothing of their gradient has to be
+    cast; the ties of ±∞ are counted with the norm. Both kernels take one read of x then.
+    """
 
-def _share_ties(cut: Sequence[tuple[Tensor, Tensor]], norm: Tensor) -> None:
-    """What each part divided by its own number of extremes, by that of all parts."""
-    ties = torch.stack([(part.abs() == norm).sum() for part, _ in cut])
-    shares = ties / ties.sum().clamp(min=1)
-    for share, (_, result) in zip(shares.unbind(), cut, strict=True):
-        result.mul_(share)
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - autograd's, which has no public type
+        x: Tensor,
+        p: float,
+        axes: tuple[int, ...],
+        keepdim: bool,
+        wanted: torch.dtype,
+        wide: torch.dtype,
+    ) -> tuple[Tensor, ...]:
+        """The result; where that is rounded, behind it the norm."""
+        ctx.how = p, list(axes), keepdim
+        ctx.set_materialize_grads(False)
+        if math.isinf(p):
+            norm, ties = _TIED_ON_MEMORY([x], (p, axes, keepdim, wide))
+        else:
+            (norm,), ties = _ON_MEMORY([x], (p, axes, keepdim, wide)), None
+        ctx.save_for_backward(x, norm, ties)
+        return (norm,) if wanted is wide else (norm.to(wanted), norm)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """Of the result; the norm behind it has one where a gradient is differentiated."""
+        x, norm, ties = ctx.saved_tensors
+        given = [grad for grad in grads if grad is not None]
+        if not given:
+            return (None,) * 6
+        grad = given[0] if len(given) == 1 else given[0].to(norm.dtype) + given[1]
+        return norm_gradient(grad, x, norm, ties, *ctx.how), *[None] * 5
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
@@ -259,18 +276,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     x, norm = ctx.saved_tensors
     # Autograd takes None for zeros, which it need not add.
-    flow = None if ctx.how[0] == 0 else _GRADIENT(grad, x, norm, *ctx.how)
+    flow = None if ctx.how[0] == 0 else norm_gradient(grad, x, norm, None, *ctx.how)
     return flow, None, None, None, None
-
-
-def _keep_first(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
-    del output
-    ctx.how = inputs[3:]
-    ctx.save_for_backward(*inputs[:3])
-
-
-def _backward_twice(ctx: Any, flow: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    return *flow_back(flow, *ctx.saved_tensors, *ctx.how), None, None, None
 
 
 def _batched(
@@ -288,35 +295,12 @@ def _batched(
     return operator(x.movedim(dims[0], 0), p, [axis + 1 for axis in axes], *rest), 0
 
 
-def _batched_gradient(
-    operator: Any,  # noqa: ANN401
-    info: Any,  # noqa: ANN401
-    dims: tuple[int | None, ...],
-    *arguments: Any,  # noqa: ANN401
-) -> tuple[Tensor, int]:
-    tensors = [
-        # What has no batch is the same for each part of it, and takes no memory.
-        t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
-        for t, dim in zip(arguments[:3], dims, strict=False)
-    ]
-    p, axes, keepdim = arguments[3:]
-    return operator(*tensors, p, [axis + 1 for axis in axes], keepdim), 0
-
-
 _ON_MEMORY = Operator("vector_norm", _describe)
-_GRADIENT_ON_MEMORY = Operator("vector_norm_backward", _describe_gradient)
+_TIED_ON_MEMORY = Operator("vector_norm", _describe_tied)
 _NORM = define(
     "vector_norm(Tensor x, float ord, int[] dim, bool keepdim, ScalarType dtype) -> Tensor",
     _norm,
     lambda x, p, axes, keepdim, dtype: fake_like(x, _shape(x, axes, keepdim), dtype),
     gradient=Gradient(_keep, _backward),
     batched=_batched,
-)
-_GRADIENT = define(
-    "_vector_norm_backward(Tensor grad, Tensor x, Tensor norm, float ord, int[] dim, bool keepdim)"
-    " -> Tensor",
-    _gradient,
-    lambda grad, x, *_: torch.empty_like(x),
-    gradient=Gradient(_keep_first, _backward_twice),
-    batched=_batched_gradient,
 )

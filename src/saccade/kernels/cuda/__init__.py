@@ -107,6 +107,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("reduce.direct", ("Reduce", "VectorNorm"), "reduce.direct", "REDUCE_DIRECT"),
     CudaListed("reduce.arg", ("ArgReduce",), "reduce.arg", "REDUCE_ARG"),
     CudaListed("reduce.scan", ("CumSum",), "reduce.scan", "REDUCE_SCAN"),
+    CudaListed("norm.tied", ("TiedNorm",), "norm.tied", "NORM_TIED"),
     CudaListed("norm.gradient", ("VectorNormGrad",), "norm.gradient", "NORM_GRADIENT"),
     CudaListed(
         "norm.gradient_flat", ("VectorNormGrad",), "norm.gradient_flat", "NORM_GRADIENT_FLAT"

@@ -12,9 +12,14 @@ from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
+    F16,
+    F32,
+    F64,
+    I32,
     LAST,
     NORMAL,
     ROWS,
+    SPECIAL,
     WHOLE,
     Case,
     CaseStorage,
@@ -22,9 +27,10 @@ from saccade.kernels.cases.base import (
     Normal,
     Operand,
     Result,
+    ResultOf,
     Whole,
 )
-from saccade.opdefs import Conv2d, DepthToSpaceStore, MatMul
+from saccade.opdefs import Conv2d, DepthToSpaceStore, MatMul, TiedNorm, VectorNormGrad
 
 __all__ = ["CASES"]
 
@@ -174,7 +180,61 @@ _POINTS = (
     ),
 )  # fmt: skip
 
+_QUARTERS = Whole(-8, 8, 0.25)  # so that magnitudes are equal
+
+
+def _tied(
+    name: str, p: float, shape: _Shape, axes: tuple[int, ...], dtype: DType = F32, *,
+    keepdims: bool = False, values: Normal | Whole = _QUARTERS,
+) -> Case:  # fmt: skip
+    op = TiedNorm(p, axes, keepdims, F64 if dtype is F64 else F32)
+    return Case(name, op, (Operand(shape, dtype, values=values),), terms=0)
+
+
+def _flowing(
+    name: str, p: float, shape: _Shape, axes: tuple[int, ...], *, grad: DType = F32, x: DType = F32
+) -> Case:
+    """Gradients of a norm whose ties are known."""
+    op = TiedNorm(p, axes, False, F32)
+    left = tuple(n for axis, n in enumerate(shape) if axis not in axes)
+    operands = (
+        Operand(left, grad),
+        Operand(shape, x, values=_QUARTERS),
+        Operand(left, values=ResultOf(op, (1,))),
+        Operand(left, I32, values=ResultOf(op, (1,), 1)),
+    )
+    return Case(name, VectorNormGrad(p, axes, False), operands, (Result(dtype=x),), 1)
+
+
+_NORMS = (
+    _tied("tied-largest", inf, (37, 41), (1,)),
+    _tied("tied-smallest", -inf, (37, 41), (1,)),
+    _tied("tied-across", inf, (37, 41), (0,)),
+    _tied("tied-between", -inf, (3, 70, 5), (1,), keepdims=True),
+    _tied("tied-around", inf, (3, 7, 5), (0, 2)),
+    _tied("tied-of-many", inf, (3, 50_000), (1,)),
+    _tied("tied-of-many-across", -inf, (16_000, 3), (0,)),
+    _tied("tied-of-all", inf, (70_001,), (0,)),
+    _tied("tied-special", inf, (31, 43), (1,), values=SPECIAL),
+    _tied("tied-special-smallest", -inf, (31, 43), (1,), values=SPECIAL),
+    _tied("tied-f64", inf, (13, 21), (0,), F64),
+    _tied("tied-f16", inf, (11, 35), (1,), F16),
+    _tied("tied-one", inf, (1, 1), (1,)),
+    _tied("tied-nothing", inf, (0, 7), (1,)),
+    _flowing("flow-largest", inf, (37, 41), (1,)),
+    _flowing("flow-smallest", -inf, (37, 41), (1,)),
+    _flowing("flow-across", inf, (37, 41), (0,)),
+    _flowing("flow-between", inf, (3, 70, 5), (1,)),
+    _flowing("flow-halves", inf, (37, 41), (1,), grad=F16, x=F16),
+    _flowing("flow-halves-across", inf, (3, 7, 35), (1,), grad=F16, x=F16),
+)
+
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
-    {"attention": _ATTENTIONS, "conv2d": (*_SUMS, *_POINTS), "matmul": _PRODUCTS}
+    {
+        "attention": _ATTENTIONS,
+        "conv2d": (*_SUMS, *_POINTS),
+        "matmul": _PRODUCTS,
+        "norm": _NORMS,
+    }
 )
 """For each family."""

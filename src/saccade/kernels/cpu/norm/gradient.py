@@ -12,7 +12,8 @@ the L2 cache, `rows` counts and applies in one phase, and the second read comes 
 to share, are counted in parts by `gradient_ties`, and x is read from memory twice. What the caches
 do not hold is written past them.
 
-Refuses integers, float64 beside 16-bit elements, and x of another type than its gradient.
+Refuses integers, float64 beside 16-bit elements, x or norms of another type than their gradients,
+and ties that are given.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ def supports(call: CpuCall) -> str | None:
     out = call.outputs[0]
     if out.dtype is not call.inputs[1].dtype:
         return "x and its gradient differ in type"
+    grad, _, norm, *ties = call.inputs
+    if ties:
+        return "ties that are given"
+    if grad.dtype is not norm.dtype:
+        return "the norm and its gradient differ in type"
     return refuse_repeats(out)
 
 

@@ -1,8 +1,8 @@
 """What flows back to x from a norm over some of its axes.
 
-Element by element, but for the largest and the smallest magnitude, which divide by how many
-elements share it: rows that fit a block count them first, longer ones in a launch of their own,
-part by part. Its floor is the bytes of x and of the result, x twice for ties of long rows.
+Element by element. The largest and the smallest magnitude divide by how many elements share it:
+where that is no operand, rows that fit a block count them first, longer ones in a launch of their
+own, part by part. Its floor is the bytes of x and of the result, x twice for ties of long rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tile
 from saccade.kernels.cuda.refusals import refuse_places
 from saccade.opdefs import VectorNormGrad
 
-__all__ = ["NORM_GRADIENT", "CudaNormGradientConfig", "gradient_walk"]
+__all__ = ["NORM_GRADIENT", "CudaNormGradientConfig", "counts_ties", "gradient_walk"]
 
 _INTEGERS = (
     "rows", "k1", "k2", "reduced", "tiles", "parts", "r1", "r2",
     *(f"{name}_{axes}{i}" for name in "xy" for axes in "kr" for i in range(3)),
-    *(f"{name}_k{i}" for name in "gn" for i in range(3)),
+    *(f"{name}_k{i}" for name in "gnt" for i in range(3)),
 )  # fmt: skip
 _HELD = 8192  # elements of a block that stay in registers
 _SHORT = 1024  # elements of a block of short rows (one H200: 4 rows of 250)
@@ -48,7 +48,7 @@ class CudaNormGradientConfig:
     Attributes:
         elements: Of grad, x, norm and y, and what is computed in.
         power: The norm's p, 0 for the largest and the smallest magnitude.
-        phase: "plain", "once", "ties" or "apply".
+        phase: "plain", "given" (ties are an operand), "once", "ties" or "apply".
         axes: How many axes are kept and how many reduced.
         units: Whose neighbours lie side by side in x and in y: "kept", "reduced" or "".
         steps: Extents and strides of x, and of x and y, are multiples of so many elements.
@@ -66,7 +66,7 @@ class CudaNormGradientConfig:
 
 @dataclass(frozen=True, slots=True)
 class GradientWalk:
-    """Kept axes over x, y, grad and norm; reduced ones over x and y."""
+    """Kept axes over x, y, grad, norm and ties; reduced ones over x and y."""
 
     kept: AxisLoops
     reduced: AxisLoops
@@ -80,12 +80,13 @@ class GradientWalk:
 
 @per_call
 def gradient_walk(call: CudaCall) -> GradientWalk:
-    """The axes of a call, those of x, y, grad and norm in this order."""
-    (grad, x, norm), y, op = call.inputs, call.outputs[0], call.op
+    """The axes of a call, those of x, y and of what there is for each norm in this order."""
+    grad, x, *others = call.inputs
+    y, op = call.outputs[0], call.op
     stay = [axis for axis in range(len(x.shape)) if axis not in op.axes]
     places = stay if op.keepdims else range(len(stay))
     strides = [[view.strides[axis] for axis in stay] for view in (x, y)]
-    strides += [[view.strides[place] for place in places] for view in (grad, norm)]
+    strides += [[view.strides[place] for place in places] for view in (grad, *others)]
     along = [[view.strides[axis] for axis in op.axes] for view in (x, y)]
     return GradientWalk(
         axis_loops([x.shape[axis] for axis in stay], strides),
@@ -94,7 +95,7 @@ def gradient_walk(call: CudaCall) -> GradientWalk:
 
 
 def _supports(call: CudaCall) -> str | None:
-    if not {view.dtype for view in (*call.inputs, *call.outputs)} <= {*FLOATS, DType.F64}:
+    if not {view.dtype for view in (*call.inputs[:3], *call.outputs)} <= {*FLOATS, DType.F64}:
         return "element types"
     walk = gradient_walk(call)
     if not (walk.kept.fits and walk.reduced.fits):
@@ -103,7 +104,7 @@ def _supports(call: CudaCall) -> str | None:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    x, walk, extreme = call.inputs[1], gradient_walk(call), isinf(call.op.p)
+    x, walk, extreme = call.inputs[1], gradient_walk(call), counts_ties(call)
     nbytes = moved_bytes(call)
     held = _held(walk, x.dtype.itemsize) if extreme else None
     if held is not None:
@@ -113,6 +114,11 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     for micros, tile, parts in tiles:
         again = micros + _LATENCY if extreme else 0.0
         yield Variant(micros + again, partial(_launches, call, tile, parts))
+
+
+def counts_ties(call: CudaCall) -> bool:
+    """Whether the norm has ties, and how many is not known."""
+    return isinf(call.op.p) and len(call.inputs) == 3
 
 
 def _held(walk: GradientWalk, itemsize: int) -> AxisTile | None:
@@ -135,8 +141,10 @@ def _once(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:
 def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
     walk = gradient_walk(call)
     blocks = -(-walk.reduced.count // tile.elements)
-    if not isinf(call.op.p):
-        return (_phase(call, tile, "plain", 1, max(1, blocks), In(0)),)
+    if not counts_ties(call):
+        given = len(call.inputs) == 4
+        phase, ties = ("given", In(3)) if given else ("plain", In(0))
+        return (_phase(call, tile, phase, 1, max(1, blocks), ties),)
     tiles = -(-blocks // parts)
     parts = -(-blocks // max(1, tiles))
     temp = Temp(0, max(1, 4 * parts * walk.kept.count))
@@ -144,11 +152,12 @@ def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
 
 
 def _phase(
-    call: CudaCall, tile: AxisTile, phase: str, tiles: int, parts: int, temp: Operand
+    call: CudaCall, tile: AxisTile, phase: str, tiles: int, parts: int, ties: Operand
 ) -> Launch:
-    (grad, x, norm), y, walk = call.inputs, call.outputs[0], gradient_walk(call)
+    (grad, x, norm), y, walk = call.inputs[:3], call.outputs[0], gradient_walk(call)
     kept, reduced = walk.kept, walk.reduced
     wide = "fp64" if DType.F64 in {view.dtype for view in call.inputs} else "fp32"
+    given = 4 if phase == "given" else 3  # where there are no ties nobody looks for them
     config = CudaNormGradientConfig(
         (element_of(grad), element_of(x), element_of(norm), element_of(y), wide),
         0.0 if isinf(call.op.p) else call.op.p, phase, (max(2, kept.axes), reduced.axes),
@@ -159,9 +168,10 @@ def _phase(
         "tiles": tiles, "parts": parts, "r1": reduced.sizes[1], "r2": reduced.sizes[2],
         **kept.integers("x_k", 0), **reduced.integers("x_r", 0), **kept.integers("y_k", 1),
         **reduced.integers("y_r", 1), **kept.integers("g_k", 2), **kept.integers("n_k", 3),
+        **kept.integers("t_k", given),
     }  # fmt: skip
     operands: dict[str, Operand] = {
-        "grad": In(0), "x": In(1), "norm": In(2), "y": Out(0), "partial": temp,
+        "grad": In(0), "x": In(1), "norm": In(2), "y": Out(0), "partial": ties,
     }  # fmt: skip
     return Launch(config, operands, integers, parts * -(-kept.count // tile.rows))
 
@@ -174,7 +184,7 @@ def _stored(call: CudaCall) -> int:
     and 56).
     """
     x, walk = call.inputs[1], gradient_walk(call)
-    whole = walk.unit(0) == "reduced" or (isinf(call.op.p) and x.dtype.itemsize < 4)
+    whole = walk.unit(0) == "reduced" or (counts_ties(call) and x.dtype.itemsize < 4)
     return _step(walk, (x, call.outputs[0])) if whole and walk.unit(0) == walk.unit(1) else 1
 
 
@@ -197,7 +207,7 @@ def _entry(config: CudaNormGradientConfig) -> Entry:
         "Y_UNIT": config.units[1], "STEP": config.steps[0], "Y_STEP": config.steps[1],
         "BM": config.tile.rows, "BR": config.tile.elements, "BP": _GROUPS,
     }  # fmt: skip
-    # Where no ties are handed over nobody reads `partial`: any pointer will do.
+    # Where there are no ties nobody reads `partial`: any pointer will do.
     return Entry(
         "norm.gradient_code:gradient",
         (("grad", grad), ("x", x), ("norm", norm), ("y", y), ("partial", "i32")),

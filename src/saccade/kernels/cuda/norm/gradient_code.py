@@ -79,12 +79,13 @@ def gradient(
     grad, x, norm, y, partial, extra,
     rows, k1, k2, reduced, tiles, parts, r1, r2,
     x_k0, x_k1, x_k2, x_r0, x_r1, x_r2, y_k0, y_k1, y_k2, y_r0, y_r1, y_r2,
-    g_k0, g_k1, g_k2, n_k0, n_k1, n_k2,
+    g_k0, g_k1, g_k2, n_k0, n_k1, n_k2, t_k0, t_k1, t_k2,
     P: tl.constexpr, EXTREME: tl.constexpr, PHASE: tl.constexpr, WIDE: tl.constexpr,
     KEPT: tl.constexpr, REDUCED: tl.constexpr, UNIT: tl.constexpr, Y_UNIT: tl.constexpr,
     STEP: tl.constexpr, Y_STEP: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
-    """PHASE is "plain", "once" (a row is one block), "ties" (left in `partial`) or "apply"."""
+    """PHASE is "plain", "once" (a row is one block), "ties" (left in `partial`), "apply" (which
+    adds them up) or "given" (they are there, one for each row)."""
     kept_step: tl.constexpr = STEP if UNIT == "kept" else 1
     reduced_step: tl.constexpr = STEP if UNIT == "reduced" else 1
     rows = stepped(rows, STEP=kept_step)
@@ -117,6 +118,9 @@ def gradient(
     first = part * tiles * BR
     last = tl.minimum(first + tiles * BR, reduced)
     ties = tl.zeros((BM,), tl.int32)
+    if PHASE == "given":
+        t_row = place(row, k1, k2, t_k0, t_k1, t_k2, AXES=KEPT, UNIT=False)
+        ties = tl.load(partial + t_row, mask=row_mask, other=1)
     if PHASE == "apply":
         for p in range(0, parts, BP):
             here = p + tl.arange(0, BP)

@@ -15,7 +15,7 @@ from math import isinf
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.machine import stream_micros
-from saccade.kernels.cuda.norm.gradient import gradient_walk
+from saccade.kernels.cuda.norm.gradient import counts_ties, gradient_walk
 from saccade.kernels.cuda.reduce.axis_loops import common_step
 from saccade.kernels.cuda.refusals import refuse_places
 from saccade.opdefs import VectorNormGrad
@@ -36,7 +36,7 @@ class CudaFlatNormGradientConfig:
 
     Attributes:
         elements: Of grad, x, norm and y.
-        power: The norm's p.
+        power: The norm's p, 0 for the largest and the smallest magnitude.
         step: The number of elements is a multiple of so many.
         each: Elements of a group.
         groups: Of a program.
@@ -52,10 +52,10 @@ class CudaFlatNormGradientConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    views = (*call.inputs, *call.outputs)
+    views = (*call.inputs[:3], *call.outputs)
     if not {view.dtype for view in views} <= {*FLOATS}:
         return "element types"
-    if isinf(call.op.p):
+    if counts_ties(call):
         return "ties are counted row by row"
     walk, x = gradient_walk(call), call.inputs[1]
     kept, reduced = walk.kept, walk.reduced
@@ -81,16 +81,21 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _launches(call: CudaCall, groups: int, warps: int) -> tuple[Launch, ...]:
-    (grad, x, norm), y, walk = call.inputs, call.outputs[0], gradient_walk(call)
+    (grad, x, norm), y, walk = call.inputs[:3], call.outputs[0], gradient_walk(call)
+    ties = len(call.inputs) - 1  # without any nobody reads them
     config = CudaFlatNormGradientConfig(
         (element_of(grad), element_of(x), element_of(norm), element_of(y)),
-        call.op.p, common_step((x.size,), (x, y)), _each(x), groups, warps,
+        0.0 if isinf(call.op.p) else call.op.p, common_step((x.size,), (x, y)), _each(x), groups,
+        warps,
     )  # fmt: skip
     integers = {
         "rows": walk.kept.count, "reduced": walk.reduced.count, "count": x.size,
         "g_step": walk.kept.strides[2][-1], "n_step": walk.kept.strides[3][-1],
+        "t_step": walk.kept.strides[ties + 1][-1],
     }  # fmt: skip
-    operands: dict[str, Operand] = {"grad": In(0), "x": In(1), "norm": In(2), "y": Out(0)}
+    operands: dict[str, Operand] = {
+        "grad": In(0), "x": In(1), "norm": In(2), "y": Out(0), "ties": In(ties),
+    }  # fmt: skip
     return (Launch(config, operands, integers, -(-x.size // (groups * _each(x)))),)
 
 
@@ -98,11 +103,11 @@ def _entry(config: CudaFlatNormGradientConfig) -> Entry:
     grad, x, norm, y = config.elements
     return Entry(
         "norm.gradient_flat_code:gradient_flat",
-        (("grad", grad), ("x", x), ("norm", norm), ("y", y)),
-        ("rows", "reduced", "count", "g_step", "n_step"),
+        (("grad", grad), ("x", x), ("norm", norm), ("y", y), ("ties", "i32")),
+        ("rows", "reduced", "count", "g_step", "n_step", "t_step"),
         {
-            "P": config.power, "WIDE": "fp32", "STEP": config.step, "GROUPS": config.groups,
-            "EACH": config.each,
+            "P": config.power, "EXTREME": config.power == 0, "WIDE": "fp32", "STEP": config.step,
+            "GROUPS": config.groups, "EACH": config.each,
         },
         warps=config.warps,
     )  # fmt: skip
