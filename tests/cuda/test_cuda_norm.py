@@ -76,17 +76,36 @@ def test_nan_and_zeros_of_neighbouring_rows_stay_where_they_are():
 def test_rows_that_do_not_lie_one_behind_the_other_are_left_to_others():
     x = np.ones((4, 20, 6, 3), np.float32)
     wanted = [
-        (called(2.0, (3,), x), "16 bytes or more"),  # of three elements
-        (called(2.0, (1,), x), "16 bytes or more"),  # two kept axes, one inside
+        (called(2.0, (3,), x), "less than 16"),  # of three elements
+        (called(2.0, (1,), x), None),  # across, as the next but two
         (called(2.0, (1,), x, nhwc_view), None),
         (called(2.0, (2, 3), x), None),
-        (called(2.0, (2, 3), x, nhwc_view), "16 bytes or more"),
+        (called(2.0, (2, 3), x, nhwc_view), None),
+        (called(2.0, (1, 3), x), "one behind"),
         (called(inf, (2, 3), x), "ties"),
         (called(2.0, (1,), x, lambda kind, shape: nhwc_view(kind, shape, 23)), "one behind"),
+        (called(2.0, (2, 3), x, lambda kind, shape: nhwc_view(kind, shape, 23)), "one behind"),
     ]
     for (call, _), reason in wanted:
         found = FLAT.supports(call)
         assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("shape", [(3, 7, 5), (1, 300, 6), (2, 70, 31), (4, 2, 9), (5, 3, 64)])
+def test_norms_across_rows_that_lie_one_behind_the_other(p, shape):
+    x = np.random.default_rng(3).integers(-3, 4, shape).astype(np.float32)
+    call, arrays = called(p, (1,), x)
+    assert FLAT.supports(call) is None
+    variant = next(iter(FLAT.variants(call)))
+    assert variant.launches[0].config.across
+    close(call, arrays, variant, FLAT)
+
+
+def test_halves_across_rows_are_left_to_others():
+    small, large = row_major(F32, (3, 8)), row_major(DType.F16, (3, 7, 8))
+    call = Call(VectorNormGrad(2.0, (1,), False), (small, large, small), (large,), (), H200)
+    assert "one behind" in FLAT.supports(call)
 
 
 def test_halves_move_in_whole_accesses():

@@ -97,6 +97,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
     CudaListed("pointwise.chain", ("Pointwise",), "pointwise.chain", "POINTWISE_CHAIN"),
     CudaListed("movement.copy", ("Move", "BitCast"), "movement.copy", "MOVEMENT_COPY"),
+    CudaListed("movement.exchange", ("Move",), "movement.exchange", "MOVEMENT_EXCHANGE"),
     CudaListed("movement.concat", ("Concat",), "movement.concat", "MOVEMENT_CONCAT"),
     CudaListed("movement.pad", ("Pad",), "movement.pad", "MOVEMENT_PAD"),
     CudaListed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "MOVEMENT_GATHER"),

@@ -29,7 +29,7 @@ from saccade.kernels.cuda.movement.walk_plan import (
 from saccade.kernels.cuda.movement.walk_text import WalkText
 from saccade.opdefs import BitCast, Move
 
-__all__ = ["MOVEMENT_COPY", "CudaCopyConfig", "copied", "raw_element", "refuse_move"]
+__all__ = ["MOVEMENT_COPY", "CudaCopyConfig", "copied", "moved", "raw_element", "refuse_move"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _factor_strides(groups: Sequence[Sequence[Any]], strides: Sequence[int]) -> 
     return found
 
 
-def _moved(
+def moved(
     index_map: IndexMap, source: View, result: View
 ) -> tuple[list[int], list[int], list[int], int]:
     """Sizes of the factors, strides in the result and the source, and the source's first place."""
@@ -84,7 +84,7 @@ def _ways(call: CudaCall) -> tuple[Walk, ...]:
     if isinstance(call.op, BitCast):
         sizes, to, steps, start = list(out.shape), list(out.strides), list(source.strides), 0
     else:
-        sizes, to, steps, start = _moved(call.op.map, source, out)
+        sizes, to, steps, start = moved(call.op.map, source, out)
     itemsizes, starts = (out.dtype.itemsize,) * 2, (0, start)
     axes, _ = collapsed(sizes, (to, steps))
     whole, _ = collapsed(sizes, (to, steps), ones=True)

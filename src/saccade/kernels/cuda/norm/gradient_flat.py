@@ -2,7 +2,9 @@
 
 Element by element as in `norm.gradient`, but in groups of neighbours that begin at multiples of 16
 bytes, wherever rows do: of rows of 250 halves, accesses along each would be of 4 bytes. A group
-lies in two rows at most. Its floor is the bytes of x and of the result.
+lies in two rows at most. Norms go along rows, or across them: then each element of a group has a
+factor of its own, which float32 alone is wide enough for (16-bit elements take more loads of
+factors than they have time for). Its floor is the bytes of x and of the result.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isinf
 
-from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
+from saccade.kernels.base import In, Launch, Operand, Out, Variant, View, per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.machine import stream_micros
 from saccade.kernels.cuda.norm.gradient import counts_ties, gradient_walk
@@ -22,6 +24,9 @@ from saccade.opdefs import VectorNormGrad
 
 __all__ = ["NORM_GRADIENT_FLAT", "CudaFlatNormGradientConfig"]
 
+_INTEGERS = (
+    "rows", "length", "count", "g_step", "n_step", "t_step", "g_next", "n_next", "t_next",
+)  # fmt: skip
 _GROUP = 16  # bytes of a group
 # Groups of a program, warps (one H200, 75 000 rows of 250 in halves: 22.9, 23.0, 23.7 µs; one of
 # 2048 groups 27.9).
@@ -37,6 +42,7 @@ class CudaFlatNormGradientConfig:
     Attributes:
         elements: Of grad, x, norm and y.
         power: The norm's p, 0 for the largest and the smallest magnitude.
+        across: Whether norms go across rows.
         step: The number of elements is a multiple of so many.
         each: Elements of a group.
         groups: Of a program.
@@ -45,6 +51,7 @@ class CudaFlatNormGradientConfig:
 
     elements: tuple[str, str, str, str]
     power: float
+    across: bool
     step: int
     each: int
     groups: int
@@ -57,14 +64,9 @@ def _supports(call: CudaCall) -> str | None:
         return "element types"
     if counts_ties(call):
         return "ties are counted row by row"
-    walk, x = gradient_walk(call), call.inputs[1]
-    kept, reduced = walk.kept, walk.reduced
-    alone = kept.axes == 1 and reduced.axes == 1 and kept.fits and reduced.fits
-    if not alone or reduced.count < _each(x):
-        return "rows of x are not one axis of 16 bytes or more"
-    apart = {kept.strides[view][-1] for view in range(2)} if kept.count > 1 else set()
-    if not (reduced.unit(0) and reduced.unit(1) and apart <= {reduced.count}):
-        return "rows do not lie one behind the other"
+    x = call.inputs[1]
+    if _rows(call) is None:
+        return "rows do not lie one behind the other, or have less than 16 bytes"
     if x.size + _each(x) * max(groups for groups, _ in _PROGRAMS) > _MOST:
         return "more elements than 32 bits count"
     return refuse_places(call)
@@ -74,6 +76,45 @@ def _each(x: View) -> int:
     return _GROUP // x.dtype.itemsize
 
 
+@dataclass(frozen=True, slots=True)
+class _FlatRows:
+    """Rows one behind the other.
+
+    Attributes:
+        across: Whether norms go across them.
+        rows: How many there are, as the kernel counts norms: along rows all, across them those of
+            one norm.
+        length: Elements of each.
+        steps: Along rows, what is between the norms of neighbouring ones, 0 and 0; across them,
+            between norms of other rows, and of neighbours: of grad, norm and ties.
+    """
+
+    across: bool
+    rows: int
+    length: int
+    steps: tuple[tuple[int, int], ...]
+
+
+@per_call
+def _rows(call: CudaCall) -> _FlatRows | None:
+    """How all of x and y are rows, if they are."""
+    walk, each = gradient_walk(call), _each(call.inputs[1])
+    kept, reduced = walk.kept, walk.reduced
+    if not (kept.fits and reduced.fits and reduced.axes == 1):
+        return None
+    (length,), of = reduced.sizes[-1:], (*kept.strides[2:], kept.strides[-1])
+    ours = {(reduced.strides[view][-1], *kept.strides[view]) for view in range(2)}
+    if kept.axes == 1 and ours <= {(1, 0, 0, length), (1, 0, 0, 0)} and length >= each:
+        dense = kept.count == 1 or (1, 0, 0, 0) not in ours
+        steps = tuple((strides[-1], 0) for strides in of)
+        return _FlatRows(False, kept.count, length, steps) if dense else None
+    columns, blocks = kept.sizes[2], kept.sizes[1]
+    whole = {(columns, 0, length * columns if blocks > 1 else 0, 1)}
+    if kept.axes <= 2 and ours == whole and each == 4 and columns >= each:
+        return _FlatRows(True, length, columns, tuple((outer, step) for _, outer, step in of))
+    return None
+
+
 def _variants(call: CudaCall) -> Iterator[Variant]:
     for i, program in enumerate(_PROGRAMS):
         micros = stream_micros(call) * (1 + _FEWER * i)
@@ -81,17 +122,19 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _launches(call: CudaCall, groups: int, warps: int) -> tuple[Launch, ...]:
-    (grad, x, norm), y, walk = call.inputs[:3], call.outputs[0], gradient_walk(call)
+    (grad, x, norm), y, rows = call.inputs[:3], call.outputs[0], _rows(call)
+    assert rows is not None
     ties = len(call.inputs) - 1  # without any nobody reads them
+    of_grad, of_norm, of_ties = rows.steps[0], rows.steps[1], rows.steps[ties - 1]
     config = CudaFlatNormGradientConfig(
         (element_of(grad), element_of(x), element_of(norm), element_of(y)),
-        0.0 if isinf(call.op.p) else call.op.p, common_step((x.size,), (x, y)), _each(x), groups,
-        warps,
+        0.0 if isinf(call.op.p) else call.op.p, rows.across, common_step((x.size,), (x, y)),
+        _each(x), groups, warps,
     )  # fmt: skip
     integers = {
-        "rows": walk.kept.count, "reduced": walk.reduced.count, "count": x.size,
-        "g_step": walk.kept.strides[2][-1], "n_step": walk.kept.strides[3][-1],
-        "t_step": walk.kept.strides[ties + 1][-1],
+        "rows": rows.rows, "length": rows.length, "count": x.size,
+        "g_step": of_grad[0], "n_step": of_norm[0], "t_step": of_ties[0],
+        "g_next": of_grad[1], "n_next": of_norm[1], "t_next": of_ties[1],
     }  # fmt: skip
     operands: dict[str, Operand] = {
         "grad": In(0), "x": In(1), "norm": In(2), "y": Out(0), "ties": In(ties),
@@ -102,9 +145,9 @@ def _launches(call: CudaCall, groups: int, warps: int) -> tuple[Launch, ...]:
 def _entry(config: CudaFlatNormGradientConfig) -> Entry:
     grad, x, norm, y = config.elements
     return Entry(
-        "norm.gradient_flat_code:gradient_flat",
+        f"norm.gradient_flat_code:gradient_{'across' if config.across else 'flat'}",
         (("grad", grad), ("x", x), ("norm", norm), ("y", y), ("ties", "i32")),
-        ("rows", "reduced", "count", "g_step", "n_step", "t_step"),
+        _INTEGERS,
         {
             "P": config.power, "EXTREME": config.power == 0, "WIDE": "fp32", "STEP": config.step,
             "GROUPS": config.groups, "EACH": config.each,

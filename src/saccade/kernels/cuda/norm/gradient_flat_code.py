@@ -8,16 +8,15 @@ from saccade.kernels.cuda.reduce.axis_loops_code import element, stepped
 
 
 @triton.jit
-def row_factor(
-    grad, norm, ties, row, rows, g_step, n_step, t_step,
+def shared_of(
+    grad, norm, ties, g_at, n_at, t_at, there,
     P: tl.constexpr, EXTREME: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """What all elements of a row are multiplied by, and its norm."""
-    there = row < rows
-    g = tl.load(grad + row * g_step, mask=there, other=0).to(element(WIDE))
-    n = tl.load(norm + row * n_step, mask=there, other=1).to(element(WIDE))
+    """What elements of norms at some places are multiplied by, and the norms."""
+    g = tl.load(grad + g_at, mask=there, other=0).to(element(WIDE))
+    n = tl.load(norm + n_at, mask=there, other=1).to(element(WIDE))
     if EXTREME:
-        count = tl.load(ties + row * t_step, mask=there, other=1)
+        count = tl.load(ties + t_at, mask=there, other=1)
         result = g / tl.maximum(count, 1).to(element(WIDE))
     else:
         result = factor(g, n, P=P)
@@ -25,9 +24,16 @@ def row_factor(
 
 
 @triton.jit
+def part_of(value, n, P: tl.constexpr, EXTREME: tl.constexpr):
+    """What of the gradient each element has for itself."""
+    tied = sign_of(value) * (tl.abs(value) == n).to(value.dtype)
+    return tied if EXTREME else slope(value, P=P)
+
+
+@triton.jit
 def gradient_flat(
     grad, x, norm, y, ties, extra,
-    rows, reduced, count, g_step, n_step, t_step,
+    rows, length, count, g_step, n_step, t_step, g_next, n_next, t_next,
     P: tl.constexpr, EXTREME: tl.constexpr, WIDE: tl.constexpr, STEP: tl.constexpr,
     GROUPS: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
@@ -38,19 +44,46 @@ def gradient_flat(
     at = first[:, None] + each
     mask = at < count
     value = tl.load(x + at, mask=mask, other=0).to(element(WIDE))
-    row = first // reduced
-    left = (row + 1) * reduced - first  # elements from the group's first on that are of its row
-    here, first_norm = row_factor(
-        grad, norm, ties, row, rows, g_step, n_step, t_step, P=P, EXTREME=EXTREME, WIDE=WIDE
-    )
-    behind, second_norm = row_factor(
-        grad, norm, ties, row + 1, rows, g_step, n_step, t_step, P=P, EXTREME=EXTREME, WIDE=WIDE
-    )
+    row = first // length
+    left = (row + 1) * length - first  # elements from the group's first on that are of its row
+    here, first_norm = shared_of(
+        grad, norm, ties, row * g_step, row * n_step, row * t_step, row < rows,
+        P=P, EXTREME=EXTREME, WIDE=WIDE,
+    )  # fmt: skip
+    row += 1
+    behind, second_norm = shared_of(
+        grad, norm, ties, row * g_step, row * n_step, row * t_step, row < rows,
+        P=P, EXTREME=EXTREME, WIDE=WIDE,
+    )  # fmt: skip
     own = each < left[:, None]
     shared = tl.where(own, here[:, None], behind[:, None])
-    if EXTREME:
-        n = tl.where(own, first_norm[:, None], second_norm[:, None])
-        part = sign_of(value) * (tl.abs(value) == n).to(element(WIDE))
-    else:
-        part = slope(value, P=P)
+    n = tl.where(own, first_norm[:, None], second_norm[:, None])
+    part = part_of(value, n, P=P, EXTREME=EXTREME)
+    tl.store(y + at, (part * shared).to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def gradient_across(
+    grad, x, norm, y, ties, extra,
+    rows, length, count, g_step, n_step, t_step, g_next, n_next, t_next,
+    P: tl.constexpr, EXTREME: tl.constexpr, WIDE: tl.constexpr, STEP: tl.constexpr,
+    GROUPS: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """The same where `rows` of them share the norms, one for each column."""
+    count = stepped(count, STEP=STEP)
+    first = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)) * EACH
+    each = tl.arange(0, EACH)[None, :]
+    at = first[:, None] + each
+    mask = at < count
+    value = tl.load(x + at, mask=mask, other=0).to(element(WIDE))
+    row = first // length
+    left = (row + 1) * length - first
+    own = each < left[:, None]
+    block = tl.where(own, (row // rows)[:, None], ((row + 1) // rows)[:, None])
+    column = tl.where(own, (first - row * length)[:, None] + each, each - left[:, None])
+    shared, n = shared_of(
+        grad, norm, ties, block * g_step + column * g_next, block * n_step + column * n_next,
+        block * t_step + column * t_next, mask, P=P, EXTREME=EXTREME, WIDE=WIDE,
+    )  # fmt: skip
+    part = part_of(value, n, P=P, EXTREME=EXTREME)
     tl.store(y + at, (part * shared).to(y.dtype.element_ty), mask=mask)

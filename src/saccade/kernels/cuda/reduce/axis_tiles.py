@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -79,7 +79,13 @@ _USUAL = {"kept": (32, 64), "reduced": (4, 256), "": (32, 32)}
 
 
 def axis_tiles(
-    call: CudaCall, work: TileWork, *, cut: bool = True, apart: bool = False, most: int = 8
+    call: CudaCall,
+    work: TileWork,
+    *,
+    cut: bool = True,
+    apart: bool = False,
+    most: int = 8,
+    also: Sequence[tuple[int, int]] = (),
 ) -> Iterator[tuple[float, AxisTile, int]]:
     """Estimated microseconds, a block and a number of parts, best first.
 
@@ -89,9 +95,10 @@ def axis_tiles(
         cut: Whether rows may be cut into parts, for another launch.
         apart: Whether each block is a program of its own, with nothing to join.
         most: How many are worth measuring.
+        also: Rows and elements of further blocks.
     """
     found: dict[tuple[AxisTile, int], float] = {}
-    for shape in _SHAPES[work.unit]:
+    for shape in (*_SHAPES[work.unit], *also):
         rows = min(shape[0], power_above(work.rows))
         elements = min(shape[1], max(8, power_above(work.elements)))
         steps = -(-work.elements // elements)
