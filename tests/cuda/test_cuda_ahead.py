@@ -88,6 +88,7 @@ from test_cuda_ahead import AHEAD, PLAIN
 from saccade.backends.cuda.codegen.compile import compile_entry
 from saccade.backends.cuda.codegen.disassemble import disassembled
 cubin = compile_entry(PLAIN, 90, ())
+assert cubin.symbol == "movement_scatter_none"  # which is what profilers show
 assert cubin.parameters[-3:] == AHEAD and cubin.chained
 code = disassembled(cubin)
 # The bulk prefetch, and the wait for the launch before.

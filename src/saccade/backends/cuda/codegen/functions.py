@@ -48,8 +48,15 @@ def ask(address, nbytes, share):
 """
 
 
+def name_of(entry: Entry) -> str:
+    """What profilers and disassemblers call the code: `roi_align` of `roi.align_code:align`."""
+    module, _, core = entry.core.partition(":")
+    words = module.removesuffix("_code").replace(".", "_")
+    return words if words.endswith(core) else f"{words}_{core}"
+
+
 def text_of(entry: Entry, *, chained: bool = False) -> str:
-    """The module that is compiled; its function `kernel` has the launch's pointers and integers.
+    """The module that is compiled: a function by `name_of` of the launch's pointers and integers.
 
     Args:
         entry: What to compile.
@@ -73,7 +80,7 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     decorator = "gluon" if entry.gluon else "triton"
     if chained:
         parts.append(_ASK.format(decorator=decorator))
-    parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
+    parts.append(f"@{decorator}.jit\ndef {name_of(entry)}({', '.join(parameters)}):\n")
     # Waits before it touches anything but constants: until then the launch before may still read
     # what this one writes. The next one could come at once, as it waits in turn; but its programs
     # would crowd on the multiprocessors that have room first, and leave others idle later.
@@ -87,15 +94,15 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
 
 
 def function_of(entry: Entry, *, chained: bool = False) -> Any:  # noqa: ANN401 - Triton carries no types
-    """The Triton function `kernel` of an entry, see `text_of`; imports Triton."""
-    return _function(text_of(entry, chained=chained))
+    """The Triton function of an entry, see `text_of`; imports Triton."""
+    return _function(text_of(entry, chained=chained), name_of(entry))
 
 
 @lru_cache(maxsize=4096)
-def _function(text: str) -> Any:  # noqa: ANN401
+def _function(text: str, function: str) -> Any:  # noqa: ANN401
     name = f"<saccade {sha256(text.encode()).hexdigest()[:16]}>"
     # Triton reads a function's source, which is in no file, by way of this cache.
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     defined: dict[str, Any] = {"__name__": "saccade_entry"}
     exec(compile(text, name, "exec"), defined)
-    return defined["kernel"]
+    return defined[function]
