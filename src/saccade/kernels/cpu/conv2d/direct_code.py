@@ -19,6 +19,7 @@ from saccade.kernels.cpu.conv2d.microkernel import (
     Reduction,
     accumulate,
     anchored,
+    share_after,
     vector_lanes,
     zero_sums,
 )
@@ -110,13 +111,16 @@ class _Direct:
         panel = g.taps_r * g.taps_s * self._steps() * self.width
         source = group // g.row_parts if config.phase == "rows" else group
         weights = self.w + (source * self.grid.blocks + block) * panel
+        number = tile - chunk_first
         if self.panel is not None:
-            local = (tile - chunk_first) * config.rows
+            local = number * config.rows
             rows = [anchored(k, self.panel + (local + i) * g.depth) for i in range(config.rows)]
-            self._accumulate(sums, rows, anchored(k, weights), 1)
+            self._accumulate(
+                sums, rows, anchored(k, weights), 1, after=self._after(weights, number)
+            )
         else:
             spots, x = self.walk.spots(region, first), self.x + source * g.depth * g.x_c
-            self._taps(region, sums, spots, x, weights)
+            self._taps(region, sums, spots, x, weights, number)
         self._finish(region, sums, first, group, block)
 
     def _accumulate(
@@ -126,25 +130,45 @@ class _Direct:
         weights: Ptr,
         steps: IntLike | list[Int],
         following: Int | None = None,
+        after: Ptr | None = None,
     ) -> None:
         accumulate(
             self.k, sums, rows, weights, step=steps, pitch=self.width, count=self.g.depth,
-            reduction=self.reduction, half=self.config.half, following=following,
+            reduction=self.reduction, half=self.config.half, following=following, after=after,
         )  # fmt: skip
+
+    def _after(self, weights: Ptr, tile: Int, r: IntLike = 0, s: IntLike = 0) -> Ptr | None:
+        """What a tile's tap asks for of the weights behind its block's, if anything."""
+        if self.config.pairs or not self.config.unroll:
+            return None
+        k, g = self.k, self.g
+        taps = g.taps_r * g.taps_s
+        share = share_after(
+            k, weights + taps * g.depth * self.width, g.depth, self.width, self.reduction, tile,
+            r * g.taps_s + s, taps,
+        )  # fmt: skip
+        return k.pick(g.ahead.differs(0), share, weights)
 
     def _steps(self) -> Int:
         """Steps of the reduction over the channels of one tap."""
         return (self.g.depth + 1) // 2 if self.config.pairs else self.g.depth
 
     def _taps(
-        self, region: TapRegion, sums: list[list[Var]], spots: list[Spot], x: Ptr, weights: Ptr
+        self,
+        region: TapRegion,
+        sums: list[list[Var]],
+        spots: list[Spot],
+        x: Ptr,
+        weights: Ptr,
+        tile: Int,
     ) -> None:
         k, g = self.k, self.g
         if self.config.flat:
             rows = [anchored(k, x + s.q * g.x_w) for s in spots]
             step = 1 if self.config.unit else g.x_c
             following = g.far * self.config.rows * g.x_w
-            self._accumulate(sums, rows, anchored(k, weights), step, following)
+            after = self._after(weights, tile)
+            self._accumulate(sums, rows, anchored(k, weights), step, following, after)
             return
         tops = [s.p * g.stride_h - g.pad_top for s in spots]
         lefts = [s.q * g.stride_w - g.pad_left for s in spots]
@@ -154,13 +178,13 @@ class _Direct:
         ]
         starts = [x + origin for origin in origins]
         if self.zeros is None:
-            self._inner_taps(region, sums, starts, weights)
+            self._inner_taps(region, sums, starts, weights, tile)
             return
         column = spots[0].n.equals(spots[-1].n)  # the tile lies in one image, …
         line = column & spots[0].p.equals(spots[-1].p)  # … in one row of it
         edges = _Edges(column, line, tops, lefts)
         if self.config.shape != "once":
-            self._edge_taps(region, sums, starts, edges, weights)
+            self._edge_taps(region, sums, starts, edges, weights, tile)
             return
         # With few channels the checks of every tap would cost more than its products.
         bottom = tops[-1] + (g.taps_r - 1) * g.dilation_h
@@ -168,16 +192,16 @@ class _Direct:
         inner = (tops[0] >= 0) & (bottom < g.height) & (lefts[0] >= 0) & (right < g.width)
         with k.when_else(line & inner) as (then, other):
             with then:
-                self._inner_taps(region, sums, starts, weights)
+                self._inner_taps(region, sums, starts, weights, tile)
             with other:
-                self._edge_taps(region, sums, starts, edges, weights)
+                self._edge_taps(region, sums, starts, edges, weights, tile)
 
     def _panel(self, weights: Ptr, r: Int, s: Int) -> Ptr:
         pitch = self._steps() * self.width
         return anchored(self.k, weights + (r * self.g.taps_s + s) * pitch)
 
     def _inner_taps(
-        self, region: TapRegion, sums: list[list[Var]], starts: list[Ptr], weights: Ptr
+        self, region: TapRegion, sums: list[list[Var]], starts: list[Ptr], weights: Ptr, tile: Int
     ) -> None:
         """The taps of a tile whose windows lie inside the image as far as its region's go."""
         k, g = self.k, self.g
@@ -186,7 +210,8 @@ class _Direct:
             move = r * g.dilation_h * g.x_h + s * g.dilation_w * g.x_w
             moved = [row + move for row in rows]
             step = 1 if self.config.unit else g.x_c
-            self._accumulate(sums, moved, self._panel(weights, r, s), step)
+            after = self._after(weights, tile, r, s)
+            self._accumulate(sums, moved, self._panel(weights, r, s), step, after=after)
 
     def _edge_taps(
         self,
@@ -195,6 +220,7 @@ class _Direct:
         starts: list[Ptr],
         edges: _Edges,
         weights: Ptr,
+        tile: Int,
     ) -> None:
         """The taps of a tile that may leave the image."""
         k, g = self.k, self.g
@@ -210,8 +236,9 @@ class _Direct:
                         row, step = self._row(start + move, top + down, left + right)
                         rows.append(row)
                         steps.append(step)
-                    panel = self._panel(weights, r, s)
-                    self._accumulate(sums, rows, panel, 1 if self.config.unit else steps)
+                    panel, after = self._panel(weights, r, s), self._after(weights, tile, r, s)
+                    along = 1 if self.config.unit else steps
+                    self._accumulate(sums, rows, panel, along, after=after)
 
     def _reached(
         self, ordered: Bool, starts: list[Int], move: Int, limit: Int

@@ -53,6 +53,7 @@ _OVERLAP = {False: 0.15, True: 0.5}
 # Multiply-adds of a tile beside which its lines may be asked for. Fewer do not cover the requests:
 # 16 to 16 channels over 260x260 took 190 µs for 142 (Zen 4, bfloat16).
 _COVERED = 512
+_FEW_TILES = 16  # of a chunk, beside which the first one's wait for its weights counts
 
 
 def beside(busy: float, stream: float, target: Target) -> float:
@@ -298,6 +299,7 @@ class SlidingWindows:
         integers |= cut.integers(spec.groups, blocks)
         integers["regions"] = regions.nbytes // (8 * REGION_WORDS) if regions else 0
         integers["far"] = self._far(call, tile)
+        integers["ahead"] = int(cut.tiles <= _FEW_TILES)
         integers["prologue_n"] = self._images(call)
         chunks = spec.groups * cut.tile_chunks * cut.block_chunks
         return Launch(config, operands, integers, chunks)

@@ -40,6 +40,7 @@ class DirectSizes:
     regions: Int
     row_parts: Int
     far: Int
+    ahead: Int
 
 
 @dataclass(frozen=True, slots=True)

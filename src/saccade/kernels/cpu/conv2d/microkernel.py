@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
@@ -33,6 +34,7 @@ __all__ = [
     "copy_wide",
     "fence",
     "in_pairs",
+    "share_after",
     "steps_of",
     "vector_lanes",
     "widens",
@@ -43,6 +45,9 @@ Sums = list[list[Var]]
 
 FEW = 4
 """Elements that are summed without a loop."""
+_CHECKED = 2  # steps of a trip of checked code: checks of more would take seconds to compile
+_LINE = 16  # float32 of a cache line
+_ASKING = 8  # tiles that ask for the panel behind theirs (by eye: 7x7 pixels have 9 to 13)
 _ROWS_OF_STREAMS = 4  # an estimate; one of 25088 to 4096 takes 0.45 of its time (two Zen 3 cores)
 _WIDENED = 48  # columns from which on copying rows as float32 pays (two Zen 3 cores)
 
@@ -136,6 +141,7 @@ def accumulate(
     masks: Sequence[Mask | None] | None = None,
     half: bool = False,
     following: Int | None = None,
+    after: Ptr | None = None,
 ) -> None:
     """Add `count` products to every sum.
 
@@ -151,37 +157,38 @@ def accumulate(
         masks: For each vector, which lanes may be read; all when None.
         half: Whether the last vector is half as wide.
         following: From each pixel's first element to one that is asked for early, and as many more.
+        after: A tile's share of the weights behind these, which it asks for (`share_after`).
     """
     masks = masks or [None] * len(sums[0])
     lanes = vector_lanes(k, len(masks), half)
     steps = [step] * len(rows) if isinstance(step, (int, Int)) else step
     # What registers are left beside the sums and one broadcast; other vectors are read at each use.
     held = k.target.registers - len(rows) * len(masks) - 1
-    step_lanes = k.lanes * (2 if reduction.pairs else 1)
+    per_step = 2 if reduction.pairs else 1
+    step_lanes = k.lanes * per_step
 
     def trip(c: IntLike, unroll: int) -> None:
-        for row, distance in zip(rows, steps, strict=True):
-            if following is not None:
-                k.prefetch(row, c * (2 if reduction.pairs else 1) * distance + following, 2)
+        if following is not None:
+            _ask_pixels(k, rows, [c * per_step * distance + following for distance in steps])
+        if after is not None and unroll == reduction.unroll:
+            _ask(k, after, c // unroll, _share(reduction, sum(lanes)).lines)
         for u in range(unroll):
             panel = weights + (c + u) * pitch
             vectors = _vectors(k, panel, masks[:held], lanes[:held], reduction.pairs)
+            far = panel + held * step_lanes
             for row, distance, tile in zip(rows, steps, sums, strict=True):
-                far = panel + held * step_lanes
                 more = _vectors(k, far, masks[held:], lanes[held:], reduction.pairs)
                 if reduction.pairs:
                     pair = _pair(k, row, (c + u) * 2, distance)
                     add_pairs(k, tile, pair, [*vectors, *more])
                 else:
-                    element = _element(row, c, u, unroll, distance)
-                    add(k, tile, element, [*vectors, *more])
+                    add(k, tile, _element(row, c, u, unroll, distance), [*vectors, *more])
 
-    total = count // 2 if reduction.pairs else count
+    total = count // per_step
     if reduction.shape == "once":
         trip(0, reduction.unroll)
     else:
-        # Checked code unrolls by no more than a pair: its checks would take seconds to compile.
-        unroll = min(2, reduction.unroll) if k.checked else reduction.unroll
+        unroll = min(_CHECKED, reduction.unroll) if k.checked else reduction.unroll
         main = total if reduction.shape == "whole" else total // unroll * unroll
         with k.range(0, main, unroll) as c:
             trip(c, unroll)
@@ -189,10 +196,67 @@ def accumulate(
             with k.range(main, total) as c:
                 trip(c, 1)
     if reduction.odd:
-        vectors = _vectors(k, weights + total * pitch, masks, lanes, pairs=True)
-        for row, distance, tile in zip(rows, steps, sums, strict=True):
-            last = row.half_pair((count - 1) * distance)
-            add_pairs(k, tile, k.broadcast(last), vectors)
+        last = _vectors(k, weights + total * pitch, masks, lanes, pairs=True)
+        _add_last(k, sums, rows, [(count - 1) * distance for distance in steps], last)
+
+
+def _add_last(
+    k: KernelBuilder, sums: Sums, rows: Sequence[Ptr], places: Sequence[IntLike], vectors: list[Vec]
+) -> None:
+    """The element that is left after the pairs."""
+    for row, place, tile in zip(rows, places, sums, strict=True):
+        add_pairs(k, tile, k.broadcast(row.half_pair(place)), vectors)
+
+
+def _ask_pixels(k: KernelBuilder, rows: Sequence[Ptr], places: Sequence[IntLike]) -> None:
+    """Ask for the cache line of an element of each pixel."""
+    for row, place in zip(rows, places, strict=True):
+        k.prefetch(row, place, 2)
+
+
+def _ask(k: KernelBuilder, share: Ptr, trip: IntLike, lines: int) -> None:
+    """Ask for the cache lines of a share that are a trip's."""
+    for line in range(lines):
+        k.prefetch(share, trip * (lines * _LINE) + line * _LINE, 2)
+
+
+class _Share(NamedTuple):
+    """What a tile asks for: so many cache lines with each trip, all of a panel by so many tiles."""
+
+    lines: int
+    tiles: int
+
+
+def _share(reduction: Reduction, width: int) -> _Share:
+    total = -(-reduction.unroll * width // _LINE)
+    lines = -(-total // _ASKING)
+    return _Share(lines, -(-total // lines))
+
+
+def share_after(
+    k: KernelBuilder, panel: Ptr, steps: Int, width: int, reduction: Reduction, tile: Int,
+    tap: IntLike = 0, taps: IntLike = 1,
+) -> Ptr:  # fmt: skip
+    """Where a tile's share of a panel of weights begins, of that behind the one that it reads.
+
+    A panel that comes from memory or from the last-level cache is waited for by its first tile
+    alone, as long as all others take where tiles are few. So each of the first tiles of the panel
+    before asks for a part of it.
+
+    Args:
+        k: Builder.
+        panel: The panel to ask for, of float32.
+        steps: Steps of the reduction over the channels of a tap.
+        width: Elements of a step.
+        reduction: How it is stepped through.
+        tile: The tile's number within its panel.
+        tap: The tap whose channels it sums.
+        taps: Of a panel.
+    """
+    share = _share(reduction, width)
+    part = steps // reduction.unroll * (share.lines * _LINE)
+    number = k.minimum_int(tile, share.tiles - 1) * taps + tap
+    return anchored(k, panel + number * part)
 
 
 def copy_wide(k: KernelBuilder, source: Ptr, to: Ptr, count: Int) -> None:

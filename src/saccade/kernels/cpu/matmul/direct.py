@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product as every_pair
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
@@ -29,6 +30,7 @@ from saccade.kernels.cpu.conv2d.microkernel import (
     accumulate,
     anchored,
     copy_wide,
+    share_after,
     zero_sums,
 )
 from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranked_tiles
@@ -40,6 +42,8 @@ from saccade.kernels.cpu.matmul.operand_panels import emit_pack
 from saccade.opdefs import MatMul
 
 __all__ = ["MATMUL_DIRECT"]
+
+_FEW_TILES = 16  # of rows, beside which the first one's wait for its weights counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class _Geometry:
     rows: Int
     inner: Int
     columns: Int
+    ahead: Int
 
 
 class _Product:
@@ -101,8 +106,12 @@ class _Product:
     def _tile(self, batch: tuple[Int, Int], block: Int, first: Int, chunk_first: Int) -> None:
         k, g, config = self.k, self.g, self.config
         sums = zero_sums(k, config.rows, config.vectors)
+        places = [self.epilogue.place(block * config.vectors + j) for j in range(config.vectors)]
         # Rows past the last repeat it; nobody stores them.
         numbers = [k.minimum_int(first + i, g.rows - 1) for i in range(config.rows)]
+        with k.when(g.ahead.differs(0)):
+            for number, place in every_pair(numbers, places):
+                self.epilogue.fetch(self.epilogue.pixel(*batch, number), place)
         if self.copy is None:
             rows = [anchored(k, self._row(batch, number)) for number in numbers]
         else:
@@ -113,9 +122,8 @@ class _Product:
         accumulate(
             k, sums, rows, b, step=step, pitch=pitch, count=g.inner, reduction=reduction,
             masks=self._masks(block),
+            after=self._after(b, reduction, (first - chunk_first) // config.rows),
         )  # fmt: skip
-        vectors = range(config.vectors)
-        places = [self.epilogue.place(block * config.vectors + j) for j in vectors]
         for i, tile in enumerate(sums):
             with k.when(first + i < g.rows):
                 pixel = self.epilogue.pixel(*batch, first + i)
@@ -129,6 +137,15 @@ class _Product:
             steps = (g.inner + 1) // 2 if self.config.pairs else g.inner
             return anchored(self.k, b + block * steps * self.width), self.width
         return anchored(self.k, b + block * self.width), g.b_k
+
+    def _after(self, panel: Ptr, reduction: Reduction, tile: Int) -> Ptr | None:
+        """What a tile asks for of the panel behind its own, if any."""
+        if not self.config.packed or self.config.pairs or not reduction.unroll:
+            return None
+        k, g = self.k, self.g
+        behind = panel + g.inner * self.width
+        share = share_after(k, behind, g.inner, self.width, reduction, tile)
+        return k.pick(g.ahead.differs(0), share, panel)
 
     def _masks(self, block: Int) -> list[Mask | None] | None:
         # Panels end in zeros; what lies behind the last column of a b in place must not be read.
@@ -211,6 +228,7 @@ def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[La
     )  # fmt: skip
     integers = {
         **_geometry(product, panels.steps),
+        "ahead": int(panels.known and 1 < -(-product.rows // rows) <= _FEW_TILES),
         **cut.integers(batches, blocks),
         **spec.integers(),
     }
@@ -248,6 +266,7 @@ class _Panels:
         element: Type of its elements.
         steps: Strides (b0, b1, k); k in steps of the sum.
         packed: Whether in panels.
+        known: Whether it is a constant.
         phases: What has to run before.
     """
 
@@ -256,6 +275,7 @@ class _Panels:
     steps: tuple[int, int, int]
     packed: bool
     phases: tuple[Launch, ...] = ()
+    known: bool = False
 
 
 def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels:
@@ -270,7 +290,7 @@ def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels
         parameters = (call.op.transpose_b, width, product.pairs)
         packing = Packing("pack_matrix", parameters, (1,), nbytes)
         apart = (b0 // size * panel, b1 // size * panel, step)
-        return _Panels(Packed(packing), element, apart, True)
+        return _Panels(Packed(packing), element, apart, True, known=True)
     stored = call.inputs[1].dtype
     if bn == 1 and not product.pairs and not _worth_packing(product, stored):
         return _Panels(In(1), stored, (b0, b1, bk), False)
