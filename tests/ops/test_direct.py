@@ -229,3 +229,26 @@ def test_both_ways_give_the_same(name):
     assert torch.equal(grad, other_grad)
     assert y.stride() == other_y.stride()
     assert torch.equal(past(x), other_y)
+
+
+@pytest.mark.parametrize("name", _calls())
+def test_autograds_own_batches_of_gradients_go_through_the_dispatcher(name):
+    """Their tensors look like plain ones, and have no memory."""
+    function = _calls()[name][0]
+    x = torch.rand(2, 8, 9, 7, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    y = function(x)
+    many = torch.rand(3, *y.shape, generator=torch.Generator().manual_seed(2))
+    (batch,) = torch.autograd.grad(y, x, many, is_grads_batched=True)
+    each = [torch.autograd.grad(function(x), x, one)[0] for one in many]
+    assert torch.equal(batch, torch.stack(each))
+
+
+def test_a_vectorised_jacobian():
+    x = torch.rand(3, 5, dtype=torch.float64)
+    ours, theirs = (
+        torch.autograd.functional.jacobian(
+            lambda t, norm=norm: norm(t, 3, dim=1), x, vectorize=True
+        )
+        for norm in (ops.vector_norm, torch.linalg.vector_norm)
+    )
+    torch.testing.assert_close(ours, theirs)

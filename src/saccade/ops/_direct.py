@@ -34,7 +34,9 @@ try:
     _transforms, _traced = torch._C._functorch.maybe_current_level, torch._C._is_tracing
     _profiled, _autocast = torch._C._autograd._profiler_enabled, torch._C._is_any_autocast_enabled
     _included = torch._C._dispatch_tls_is_dispatch_key_included
-    _VMAP = torch._C._parse_dispatch_key("VmapMode") or ""
+    _VMAP: Any = torch._C._parse_dispatch_key("VmapMode")
+    if _VMAP is None:
+        raise AttributeError("VmapMode")
 except AttributeError:  # another version of PyTorch: the long way is always right
 
     def watched() -> bool:

@@ -2,7 +2,7 @@
 
 One read of x forward; backward x is read once and the gradient written once, with one factor for
 each result (see `kernels.norm`). The gradient of ±∞ needs the number of ties. On a GPU it is found
-with the norm (`_norm_kept`); elsewhere x is read twice, the second time from the cache unless rows
+with the norm (`_KeptNorm`); elsewhere x is read twice, the second time from the cache unless rows
 are longer than half of it.
 
 Powers are summed in float32 (float64 for float64) by many partial sums, and rounded once; 16-bit
