@@ -26,7 +26,6 @@ _INTEGERS = frozenset((int,))
 _KEPT = 256
 """Combinations of arguments' types of an operator."""
 
-_lies = attrgetter("device", "layout", "is_nested", "is_quantized")
 _learns = attrgetter("requires_grad")
 
 try:
@@ -169,23 +168,14 @@ _TYPES = {
 }  # fmt: skip
 
 
-class _Dense(dict[tuple[Any, ...], bool]):
-    """Of what `_lies` says, whether it is a tensor in memory; found once."""
-
-    def __missing__(self, facts: tuple[Any, ...]) -> bool:
-        device, layout, *others = facts
-        self[facts] = fine = (
-            device.type in ("cpu", "cuda") and layout is torch.strided and not any(others)
-        )
-        return fine
-
-
-_DENSE = _Dense()
-
-
 def dense(tensors: Sequence[Tensor]) -> bool:
     """Whether they are in memory as they say, on one device."""
-    found = {*map(_lies, tensors)}
-    if len(found) > 1 or not _DENSE[found.pop()]:
-        return False
-    return not any(map(Tensor.is_neg, tensors)) and not any(map(Tensor._is_zerotensor, tensors))
+    place = tensors[0].get_device()  # -1 of the CPU, and of others
+    for one in tensors:
+        if one.get_device() != place or not (one.is_cpu or one.is_cuda):
+            return False
+        if one.layout is not torch.strided or one.is_neg() or one._is_zerotensor():
+            return False
+        if one.is_nested or one.is_quantized:
+            return False
+    return True
