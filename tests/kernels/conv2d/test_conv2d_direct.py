@@ -274,3 +274,14 @@ def test_a_prologue_is_applied_once_where_chunks_can_hold_all_channels():
     bound = Call(op, views, out, (False, True, False), ZEN4, threads=2)
     (launch,) = CONV2D_DIRECT.launch(bound)
     assert launch.integers["blocks_chunk"] == launch.integers["blocks"] > 1
+
+
+@pytest.mark.parametrize(("side", "ahead"), [(7, 1), (56, 0)])
+def test_few_tiles_ask_for_the_weights_behind(side, ahead):
+    x, w, y = (
+        last((1, 256, side, side)),
+        row_major(F32, (512, 256, 1, 1)),
+        last((1, 512, side, side)),
+    )
+    call = Call(Conv2d(), (x, w), (y,), (False, True), ZEN4, 2)
+    assert CONV2D_DIRECT.launch(call)[-1].integers["ahead"] == ahead

@@ -131,3 +131,12 @@ def test_planted_mistakes_are_seen(mutant):
     (wrong,) = run_kernel(MATMUL_DIRECT, mutant, arrays, [row_major(F32, (8, 8))])
     with pytest.raises(AssertionError):
         assert_exact(wrong, MatMul().reference(*arrays)[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "known", "ahead"), [(40, True, 1), (40, False, 0), (1, True, 0), (2000, True, 0)]
+)
+def test_few_rows_ask_for_the_panel_behind(rows, known, ahead):
+    views = tuple(row_major(F32, s) for s in ((rows, 120), (120, 1900)))
+    call = Call(MatMul(), views, (row_major(F32, (rows, 1900)),), (False, known), ZEN4, 2)
+    assert MATMUL_DIRECT.launch(call)[-1].integers["ahead"] == ahead
