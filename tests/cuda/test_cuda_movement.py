@@ -16,8 +16,8 @@ from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
 
-COPY, CONCAT, PAD, GATHER = (
-    kernel_named(f"movement.{name}") for name in ("copy", "concat", "pad", "gather")
+COPY, CONCAT, PAD, GATHER, EXCHANGE = (
+    kernel_named(f"movement.{name}") for name in ("copy", "concat", "pad", "gather", "exchange")
 )
 
 
@@ -226,3 +226,49 @@ def test_other_sizes_of_a_copy_have_code(pitch):
         assert config in {variant.launches[0].config for variant in COPY.variants(call)}
         found.add(config)
     assert len(found) == 1
+
+
+def shuffle(channels, h, w):
+    """Channels (channel, row, column) to blocks of two by two pixels."""
+    sizes = ((1, 0), (channels, 1), (h, 4), (2, 2), (w, 5), (2, 3))
+    given = ((1,), (channels, 2, 2), (h,), (w,))
+    return Move(IndexMap(given, tuple(Factor(n, at) for n, at in sizes), (1, 1, 2, 2)))
+
+
+@pytest.mark.parametrize(("channels", "w"), [(64, 8), (32, 48), (128, 5)])
+def test_neighbours_that_go_far_apart_go_in_runs(channels, w):
+    op = shuffle(channels, 3, w)
+    x = np.arange(12 * channels * w, dtype=np.float32).reshape(1, 4 * channels, 3, w)
+    inputs, out = [nhwc_view(DType.F32, x.shape)], nhwc_view(DType.F32, (1, channels, 6, 2 * w))
+    assert EXCHANGE.supports(call_of(op, inputs, out)) is None
+    hold(EXCHANGE, op, [x], inputs, out)
+
+
+def test_halves_of_a_shuffle_go_faster_than_walks():
+    op = shuffle(32, 720, 640)
+    inputs = [nhwc_view(DType.F16, (1, 128, 720, 640))]
+    call = call_of(op, inputs, nhwc_view(DType.F16, (1, 32, 1440, 1280)))
+    first, walk = (next(iter(kernel.variants(call))) for kernel in (EXCHANGE, COPY))
+    assert first.micros < walk.micros
+    assert first.launches[0].config.runs == (1024, 2048)
+    assert first.launches[0].config.steps == (8, 8)  # accesses of 16 bytes
+
+
+@pytest.mark.parametrize(
+    ("channels", "image"),
+    [(64, row_major), (3, nhwc_view), (48, nhwc_view)],
+    ids=["planes", "few channels", "three times sixteen"],
+)
+def test_short_runs_are_left_to_walks(channels, image):
+    x, y = (1, 4 * channels, 3, 8), (1, channels, 6, 16)
+    call = call_of(shuffle(channels, 3, 8), [image(DType.F32, x)], image(DType.F32, y))
+    assert "no blocks" in EXCHANGE.supports(call)
+
+
+def test_transposes_are_rectangles():
+    shape = (1, 64, 32, 32)
+    op = Move(IndexMap(tuple((n,) for n in shape), tuple(map(Factor, shape, range(4))), (1,) * 4))
+    call = call_of(op, [row_major(DType.F32, shape)], nhwc_view(DType.F32, shape))
+    assert EXCHANGE.supports(call) == "rectangles do"
+    same = call_of(op, [row_major(DType.F32, shape)], row_major(DType.F32, shape))
+    assert EXCHANGE.supports(same) == "neighbours stay neighbours"

@@ -292,7 +292,7 @@ def test_what_gpus_keep_is_differentiated_twice(kept, p):
         leaf.requires_grad_()
         (slope,) = torch.autograd.grad(function(leaf, p, 1).pow(2).sum(), leaf, create_graph=True)
         slopes.append(torch.autograd.grad(slope.pow(2).sum(), leaf)[0].double())
-    torch.testing.assert_close(*slopes, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(*slopes, rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("powers", [(2, 3), (INF, -INF)])

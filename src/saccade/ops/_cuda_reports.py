@@ -19,8 +19,8 @@ from saccade.ops._tensors import bad_boxes
 
 __all__ = ["CudaReports"]
 
-_PLACES = 2048
-"""A GPU has fewer launches waiting (1024), so that a place is read before it is written again."""
+_PLACES = 4096
+"""A GPU has fewer launches waiting, so that a place is read before it is written again."""
 _NONE = bytes(4 * _PLACES)
 
 

@@ -284,4 +284,19 @@ def test_few_tiles_ask_for_the_weights_behind(side, ahead):
         last((1, 512, side, side)),
     )
     call = Call(Conv2d(), (x, w), (y,), (False, True), ZEN4, 2)
-    assert CONV2D_DIRECT.launch(call)[-1].integers["ahead"] == ahead
+    (launch,) = CONV2D_DIRECT.launch(call)
+    assert launch.integers["ahead"] == ahead
+
+
+@pytest.mark.parametrize("taps", [1, 3])
+def test_tiles_ask_for_weights_whatever_their_taps(taps):
+    """Beside what flat ones ask for of each pixel: the lines of a trip's share."""
+    x, w = last((1, 64, 7, 7)), row_major(F32, (64, 64, taps, taps))
+    op = Conv2d(padding=(taps // 2,) * 4)
+    (launch,) = CONV2D_DIRECT.launch(
+        Call(op, (x, w), (last((1, 64, 7, 7)),), (False, True), ZEN4, 2)
+    )
+    builder = KernelBuilder("k", ZEN4)
+    CONV2D_DIRECT.emit(builder, launch.config)
+    asked = [line for line in str(builder.finish()).splitlines() if "i32 0, i32 2, i32 1)" in line]
+    assert len(asked) > (launch.config.rows if launch.config.flat else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Temp, View
@@ -139,4 +140,10 @@ def test_planted_mistakes_are_seen(mutant):
 def test_few_rows_ask_for_the_panel_behind(rows, known, ahead):
     views = tuple(row_major(F32, s) for s in ((rows, 120), (120, 1900)))
     call = Call(MatMul(), views, (row_major(F32, (rows, 1900)),), (False, known), ZEN4, 2)
-    assert MATMUL_DIRECT.launch(call)[-1].integers["ahead"] == ahead
+    launch = MATMUL_DIRECT.launch(call)[-1]
+    assert launch.integers["ahead"] == ahead
+    builder = KernelBuilder("k", ZEN4)
+    MATMUL_DIRECT.emit(builder, launch.config)
+    code = str(builder.finish())
+    assert ("i32 0, i32 2, i32 1)" in code) == launch.config.packed
+    assert "i32 1, i32 3, i32 1)" in code  # lines that will be written

@@ -57,19 +57,18 @@ def _depth_to_space(
 
 
 def _shuffled(
-    name: str, channels: int, block: int, dtype: DType = F32, *, back: bool = False,
-    pixels: tuple[int, int] = (6, 20), storage: CaseStorage = LAST,
+    name: str, channels: int, block: int, pixels: tuple[int, int], dtype: DType = F32, *,
+    back: bool = False, storage: CaseStorage = LAST,
 ) -> Case:  # fmt: skip
     """Channels (channel, row, column) become blocks of pixels; or the way back."""
     h, w = pixels
-    depth = (block, block)
     if back:
         sizes = ((1, 0), (channels, 1), (block, 3), (block, 5), (h, 2), (w, 4))
         op = Move(_mapped(((1,), (channels,), (h, block), (w, block)), sizes, (1, 3, 1, 1)))
         shape = (1, channels, h * block, w * block)
     else:
         sizes = ((1, 0), (channels, 1), (h, 4), (block, 2), (w, 5), (block, 3))
-        op = Move(_mapped(((1,), (channels, *depth), (h,), (w,)), sizes, (1, 1, 2, 2)))
+        op = Move(_mapped(((1,), (channels, block, block), (h,), (w,)), sizes, (1, 1, 2, 2)))
         shape = (1, channels * block * block, h, w)
     x = Operand(shape, dtype, storage, values=_BYTES)
     return Case(name, op, (x,), (Result(storage, dtype),), 0)
@@ -138,11 +137,11 @@ CASES = (
     _transposed("five-axes", (3, 2, 5, 4, 7), (4, 2, 0, 3, 1)),
     _depth_to_space("depth-to-space", 3, 2, ROWS, ROWS),
     _depth_to_space("depth-to-space-last", 20, 3, LAST, LAST),
-    _shuffled("shuffled", 64, 2, pixels=(3, 8)),
-    _shuffled("shuffled-back", 32, 2, back=True, pixels=(3, 8)),
-    _shuffled("shuffled-bytes", 48, 4, U8, pixels=(2, 16)),
-    _shuffled("shuffled-gaps", 64, 2, pixels=(3, 8), storage=GAPS),
-    _shuffled("shuffled-odd", 96, 3, pixels=(5, 7)),
+    _shuffled("shuffled", 64, 2, (3, 8)),
+    _shuffled("shuffled-back", 32, 2, (3, 8), back=True),
+    _shuffled("shuffled-bytes", 48, 4, (2, 16), U8),
+    _shuffled("shuffled-gaps", 64, 2, (3, 8), storage=GAPS),
+    _shuffled("shuffled-odd", 96, 3, (5, 7)),
     _concat("concat-images", 0, (16, 1, 7)),
     _concat("concat-channels", 1, (16, 1, 7), F16, GAPS),
     _concat("concat-columns", 3, (16, 1, 7), U8),

@@ -26,7 +26,14 @@ from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tile
 from saccade.kernels.cuda.refusals import refuse_places
 from saccade.opdefs import VectorNormGrad
 
-__all__ = ["NORM_GRADIENT", "CudaNormGradientConfig", "counts_ties", "gradient_walk"]
+__all__ = [
+    "NORM_GRADIENT",
+    "CudaNormGradientConfig",
+    "NormWalk",
+    "counts_ties",
+    "gradient_walk",
+    "step_of",
+]
 
 _INTEGERS = (
     "rows", "k1", "k2", "reduced", "tiles", "parts", "r1", "r2",
@@ -65,8 +72,8 @@ class CudaNormGradientConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientWalk:
-    """Kept axes over x, y, grad, norm and ties; reduced ones over x and y."""
+class NormWalk:
+    """Kept axes over x and what else a call has; reduced ones over what is as large as x."""
 
     kept: AxisLoops
     reduced: AxisLoops
@@ -79,7 +86,7 @@ class GradientWalk:
 
 
 @per_call
-def gradient_walk(call: CudaCall) -> GradientWalk:
+def gradient_walk(call: CudaCall) -> NormWalk:
     """The axes of a call, those of x, y and of what there is for each norm in this order."""
     grad, x, *others = call.inputs
     y, op = call.outputs[0], call.op
@@ -88,7 +95,7 @@ def gradient_walk(call: CudaCall) -> GradientWalk:
     strides = [[view.strides[axis] for axis in stay] for view in (x, y)]
     strides += [[view.strides[place] for place in places] for view in (grad, *others)]
     along = [[view.strides[axis] for axis in op.axes] for view in (x, y)]
-    return GradientWalk(
+    return NormWalk(
         axis_loops([x.shape[axis] for axis in stay], strides),
         axis_loops([x.shape[axis] for axis in op.axes], along),
     )
@@ -121,7 +128,7 @@ def counts_ties(call: CudaCall) -> bool:
     return isinf(call.op.p) and len(call.inputs) == 3
 
 
-def _held(walk: GradientWalk, itemsize: int) -> AxisTile | None:
+def _held(walk: NormWalk, itemsize: int) -> AxisTile | None:
     """A block that whole rows fit, if there is one of vectors."""
     elements = max(8, power_above(walk.reduced.count))
     # A program of one short row takes as long to start as its row to go by.
@@ -161,7 +168,7 @@ def _phase(
     config = CudaNormGradientConfig(
         (element_of(grad), element_of(x), element_of(norm), element_of(y), wide),
         0.0 if isinf(call.op.p) else call.op.p, phase, (max(2, kept.axes), reduced.axes),
-        (walk.unit(0), walk.unit(1)), (_step(walk, (x,)), _stored(call)), tile,
+        (walk.unit(0), walk.unit(1)), (step_of(walk, (x,)), _stored(call)), tile,
     )  # fmt: skip
     integers = {
         "rows": kept.count, "k1": kept.sizes[1], "k2": kept.sizes[2], "reduced": reduced.count,
@@ -185,10 +192,10 @@ def _stored(call: CudaCall) -> int:
     """
     x, walk = call.inputs[1], gradient_walk(call)
     whole = walk.unit(0) == "reduced" or (counts_ties(call) and x.dtype.itemsize < 4)
-    return _step(walk, (x, call.outputs[0])) if whole and walk.unit(0) == walk.unit(1) else 1
+    return step_of(walk, (x, call.outputs[0])) if whole and walk.unit(0) == walk.unit(1) else 1
 
 
-def _step(walk: GradientWalk, views: Sequence[View]) -> int:
+def step_of(walk: NormWalk, views: Sequence[View]) -> int:
     """What all divide that neighbouring elements of x are found by, and of y if it is one."""
     unit = walk.unit(0)
     if not unit:

@@ -82,11 +82,10 @@ class _FlatRows:
 
     Attributes:
         across: Whether norms go across them.
-        rows: How many there are, as the kernel counts norms: along rows all, across them those of
-            one norm.
+        rows: How many there are; across them, how many share their norms.
         length: Elements of each.
-        steps: Along rows, what is between the norms of neighbouring ones, 0 and 0; across them,
-            between norms of other rows, and of neighbours: of grad, norm and ties.
+        steps: Of grad, norm and ties, if there are any: from a row's to the next, and 0; across
+            rows from those of some to those of the next, and from a column's to the next.
     """
 
     across: bool
@@ -102,7 +101,7 @@ def _rows(call: CudaCall) -> _FlatRows | None:
     kept, reduced = walk.kept, walk.reduced
     if not (kept.fits and reduced.fits and reduced.axes == 1):
         return None
-    (length,), of = reduced.sizes[-1:], (*kept.strides[2:], kept.strides[-1])
+    (length,), of = reduced.sizes[-1:], kept.strides[2:]
     ours = {(reduced.strides[view][-1], *kept.strides[view]) for view in range(2)}
     if kept.axes == 1 and ours <= {(1, 0, 0, length), (1, 0, 0, 0)} and length >= each:
         dense = kept.count == 1 or (1, 0, 0, 0) not in ours
@@ -145,12 +144,12 @@ def _launches(call: CudaCall, groups: int, warps: int) -> tuple[Launch, ...]:
 def _entry(config: CudaFlatNormGradientConfig) -> Entry:
     grad, x, norm, y = config.elements
     return Entry(
-        f"norm.gradient_flat_code:gradient_{'across' if config.across else 'flat'}",
+        "norm.gradient_flat_code:gradient_flat",
         (("grad", grad), ("x", x), ("norm", norm), ("y", y), ("ties", "i32")),
         _INTEGERS,
         {
-            "P": config.power, "EXTREME": config.power == 0, "WIDE": "fp32", "STEP": config.step,
-            "GROUPS": config.groups, "EACH": config.each,
+            "P": config.power, "EXTREME": config.power == 0, "ACROSS": config.across,
+            "WIDE": "fp32", "STEP": config.step, "GROUPS": config.groups, "EACH": config.each,
         },
         warps=config.warps,
     )  # fmt: skip

@@ -34,10 +34,13 @@ def part_of(value, n, P: tl.constexpr, EXTREME: tl.constexpr):
 def gradient_flat(
     grad, x, norm, y, ties, extra,
     rows, length, count, g_step, n_step, t_step, g_next, n_next, t_next,
-    P: tl.constexpr, EXTREME: tl.constexpr, WIDE: tl.constexpr, STEP: tl.constexpr,
-    GROUPS: tl.constexpr, EACH: tl.constexpr,
+    P: tl.constexpr, EXTREME: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr,
+    STEP: tl.constexpr, GROUPS: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Groups of EACH neighbours, which lie in one row or in two: none is shorter than a group."""
+    """Groups of EACH neighbours, which lie in one row or in two: none is shorter than a group.
+
+    A row has a norm; where norms go ACROSS them, `rows` of them share those of their columns.
+    """
     count = stepped(count, STEP=STEP)
     first = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)) * EACH
     each = tl.arange(0, EACH)[None, :]
@@ -46,44 +49,25 @@ def gradient_flat(
     value = tl.load(x + at, mask=mask, other=0).to(element(WIDE))
     row = first // length
     left = (row + 1) * length - first  # elements from the group's first on that are of its row
-    here, first_norm = shared_of(
-        grad, norm, ties, row * g_step, row * n_step, row * t_step, row < rows,
-        P=P, EXTREME=EXTREME, WIDE=WIDE,
-    )  # fmt: skip
-    row += 1
-    behind, second_norm = shared_of(
-        grad, norm, ties, row * g_step, row * n_step, row * t_step, row < rows,
-        P=P, EXTREME=EXTREME, WIDE=WIDE,
-    )  # fmt: skip
     own = each < left[:, None]
-    shared = tl.where(own, here[:, None], behind[:, None])
-    n = tl.where(own, first_norm[:, None], second_norm[:, None])
-    part = part_of(value, n, P=P, EXTREME=EXTREME)
-    tl.store(y + at, (part * shared).to(y.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def gradient_across(
-    grad, x, norm, y, ties, extra,
-    rows, length, count, g_step, n_step, t_step, g_next, n_next, t_next,
-    P: tl.constexpr, EXTREME: tl.constexpr, WIDE: tl.constexpr, STEP: tl.constexpr,
-    GROUPS: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
-    """The same where `rows` of them share the norms, one for each column."""
-    count = stepped(count, STEP=STEP)
-    first = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)) * EACH
-    each = tl.arange(0, EACH)[None, :]
-    at = first[:, None] + each
-    mask = at < count
-    value = tl.load(x + at, mask=mask, other=0).to(element(WIDE))
-    row = first // length
-    left = (row + 1) * length - first
-    own = each < left[:, None]
-    block = tl.where(own, (row // rows)[:, None], ((row + 1) // rows)[:, None])
-    column = tl.where(own, (first - row * length)[:, None] + each, each - left[:, None])
-    shared, n = shared_of(
-        grad, norm, ties, block * g_step + column * g_next, block * n_step + column * n_next,
-        block * t_step + column * t_next, mask, P=P, EXTREME=EXTREME, WIDE=WIDE,
-    )  # fmt: skip
+    behind = row + 1
+    if ACROSS:
+        block = tl.where(own, (row // rows)[:, None], (behind // rows)[:, None])
+        column = tl.where(own, (first - row * length)[:, None] + each, each - left[:, None])
+        shared, n = shared_of(
+            grad, norm, ties, block * g_step + column * g_next, block * n_step + column * n_next,
+            block * t_step + column * t_next, mask, P=P, EXTREME=EXTREME, WIDE=WIDE,
+        )  # fmt: skip
+    else:
+        shared_first, n_first = shared_of(
+            grad, norm, ties, row * g_step, row * n_step, row * t_step, row < rows,
+            P=P, EXTREME=EXTREME, WIDE=WIDE,
+        )  # fmt: skip
+        shared_second, n_second = shared_of(
+            grad, norm, ties, behind * g_step, behind * n_step, behind * t_step, behind < rows,
+            P=P, EXTREME=EXTREME, WIDE=WIDE,
+        )  # fmt: skip
+        shared = tl.where(own, shared_first[:, None], shared_second[:, None])
+        n = tl.where(own, n_first[:, None], n_second[:, None])
     part = part_of(value, n, P=P, EXTREME=EXTREME)
     tl.store(y + at, (part * shared).to(y.dtype.element_ty), mask=mask)

@@ -16,7 +16,8 @@ from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.machine import moved_bytes
-from saccade.kernels.cuda.reduce.axis_loops import AxisLoops, axis_loops, common_step
+from saccade.kernels.cuda.norm.gradient import NormWalk, step_of
+from saccade.kernels.cuda.reduce.axis_loops import axis_loops
 from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tiles
 from saccade.kernels.cuda.refusals import refuse_places
 from saccade.opdefs import TiedNorm
@@ -57,29 +58,15 @@ class CudaTiedNormConfig:
     tile: AxisTile
 
 
-@dataclass(frozen=True, slots=True)
-class _TiedWalk:
-    """Kept axes over x, the norm and the ties; reduced ones over x."""
-
-    kept: AxisLoops
-    reduced: AxisLoops
-
-    @property
-    def unit(self) -> str:
-        """Whose neighbours lie side by side in x."""
-        if self.reduced.unit(0):
-            return "reduced"
-        return "kept" if self.kept.unit(0) else ""
-
-
 @per_call
-def _walk(call: CudaCall) -> _TiedWalk:
+def _walk(call: CudaCall) -> NormWalk:
+    """The axes of a call, those of x, the norm and the ties in this order."""
     x, op = call.inputs[0], call.op
     stay = [axis for axis in range(len(x.shape)) if axis not in op.axes]
     places = stay if op.keepdims else range(len(stay))
     strides = [[x.strides[axis] for axis in stay]]
     strides += [[view.strides[place] for place in places] for view in call.outputs]
-    return _TiedWalk(
+    return NormWalk(
         axis_loops([x.shape[axis] for axis in stay], strides),
         axis_loops([x.shape[axis] for axis in op.axes], [[x.strides[axis] for axis in op.axes]]),
     )
@@ -97,14 +84,14 @@ def _supports(call: CudaCall) -> str | None:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     x, walk = call.inputs[0], _walk(call)
     work = TileWork(
-        walk.kept.count, walk.reduced.count, x.dtype.itemsize, moved_bytes(call), walk.unit
+        walk.kept.count, walk.reduced.count, x.dtype.itemsize, moved_bytes(call), walk.unit(0)
     )
-    also = [(64, 16)] if walk.unit == "kept" else []
+    also = [(64, 16)] if walk.unit(0) == "kept" else []
     found = []
     for micros, tile, parts in axis_tiles(call, work, also=also):
         elements, waits = tile.rows * tile.elements, tile.stages == 1
         warps = max(1, min(8, elements // (2 * _WARP if waits else _WARP)))
-        large = elements > _LARGE or (waits and walk.unit != "kept")
+        large = elements > _LARGE or (waits and walk.unit(0) != "kept")
         found.append((micros * (_SLOWER if large else 1), replace(tile, warps=warps), parts))
     # All give the same bits, so that the usual block has its place among the others.
     for micros, tile, parts in sorted(found, key=itemgetter(0)):
@@ -128,7 +115,7 @@ def _phase(call: CudaCall, tile: AxisTile, phase: str, cut: tuple[int, int]) -> 
     (tiles, parts), kept, reduced = cut, walk.kept, walk.reduced
     config = CudaTiedNormConfig(
         (element_of(x), element_of(norm)), call.op.p > 0, phase, (max(2, kept.axes), reduced.axes),
-        walk.unit, _step(call), tile,
+        walk.unit(0), step_of(walk, call.inputs), tile,
     )  # fmt: skip
     integers = {
         "rows": kept.count, "k1": kept.sizes[1], "k2": kept.sizes[2], "reduced": reduced.count,
@@ -148,16 +135,6 @@ def _phase(call: CudaCall, tile: AxisTile, phase: str, cut: tuple[int, int]) -> 
     }
     programs = -(-kept.count // tile.rows) * (parts if phase == "parts" else 1)
     return Launch(config, operands, integers, programs)
-
-
-def _step(call: CudaCall) -> int:
-    """What all divide that neighbouring elements are found by."""
-    walk = _walk(call)
-    if not walk.unit:
-        return 1
-    steps = [step for step in (*walk.kept.strides[0], *walk.reduced.strides[0]) if step > 1]
-    along = walk.kept if walk.unit == "kept" else walk.reduced
-    return common_step((*steps, along.count, along.sizes[-1]), call.inputs)
 
 
 def _entry(config: CudaTiedNormConfig) -> Entry:

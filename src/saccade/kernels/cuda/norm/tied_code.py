@@ -36,18 +36,17 @@ def tied_norm(
     BR: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """PHASE is "whole", "parts" (left in `best` and `counts`, [part, row]) or "joined"."""
-    reads: tl.constexpr = STEP if PHASE != "joined" else 1
-    kept_step: tl.constexpr = reads if UNIT == "kept" else 1
-    reduced_step: tl.constexpr = reads if UNIT == "reduced" else 1
+    kept_step: tl.constexpr = STEP if UNIT == "kept" else 1
+    reduced_step: tl.constexpr = STEP if UNIT == "reduced" else 1
     rows = stepped(rows, STEP=kept_step)
     k2 = stepped(k2, STEP=kept_step)
     reduced = stepped(reduced, STEP=reduced_step)
     r2 = stepped(r2, STEP=reduced_step)
-    x_k0 = stepped(x_k0, STEP=reads)
-    x_k1 = stepped(x_k1, STEP=reads)
+    x_k0 = stepped(x_k0, STEP=STEP)
+    x_k1 = stepped(x_k1, STEP=STEP)
     x_k2 = stepped(x_k2, STEP=reduced_step)
-    x_r0 = stepped(x_r0, STEP=reads)
-    x_r1 = stepped(x_r1, STEP=reads)
+    x_r0 = stepped(x_r0, STEP=STEP)
+    x_r1 = stepped(x_r1, STEP=STEP)
     x_r2 = stepped(x_r2, STEP=kept_step)
     wide: tl.constexpr = element(WIDE)
     start: tl.constexpr = float("-inf") if LARGEST else float("inf")
