@@ -46,6 +46,10 @@ class Backend(Protocol):
         """Bytes that whatever lies in the arena begins at a multiple of."""
 
     @property
+    def side_by_side(self) -> bool:
+        """Whether steps that do not wait for each other run at the same time."""
+
+    @property
     def idle(self) -> bool:
         """Whether nothing was built yet."""
 

@@ -86,6 +86,7 @@ class NullBackend:
     preferred = Preferred()
     nominal_threads = 1
     alignment = 256
+    side_by_side = False
     reuse_slowdown = 1.5
 
     def __init__(self) -> None:

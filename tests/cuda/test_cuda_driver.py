@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 from saccade.backends.cuda.runtime import bindings
+from saccade.backends.cuda.runtime.driver import KernelLaunch
 from saccade.errors import DeviceError, OutOfMemoryError
 
 
@@ -86,7 +88,36 @@ def test_out_of_memory_says_how_much_is_missing(api):
     assert driver.lost is None
     api.says["cuGraphCreate"] = 2, 0
     with pytest.raises(OutOfMemoryError, match="less than the driver needs"):
-        driver.make_graph([])
+        driver.make_graph([], [])
+
+
+def test_a_launch_comes_early_only_behind_a_single_one(api):
+    """Edges of a graph: of code that waits by itself, where it waits for one launch alone."""
+    added = []
+    types = SimpleNamespace(
+        CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC="early", CU_GRAPH_NODE_TYPE_KERNEL=0
+    )
+    api.CUgraphDependencyType = api.CUgraphNodeType = types
+    api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1
+    api.CUgraphNodeParams = lambda: SimpleNamespace(kernel=SimpleNamespace())
+    api.CUgraphEdgeData = lambda: SimpleNamespace(type="late", from_port=0)
+    api.CUfunction = int
+
+    def add(_graph, before, edges, count, _made):
+        assert count == len(before) == len(edges)
+        added.append([(node, edge.type) for node, edge in zip(before, edges, strict=True)])
+        return Status(0), len(added)
+
+    api.cuGraphAddNode = add
+    plain, chained = (
+        KernelLaunch(1, 1, 32, 0, each, np.zeros(1, np.int64), np.zeros(1, np.int64))
+        for each in (False, True)
+    )
+    waits = [(), (0,), (0,), (2, 1), (3,)]
+    launches = [chained, chained, plain, chained, chained]
+    made = bindings.BoundDriver(0).make_graph(launches, waits)
+    assert added == [[], [(1, "early")], [(1, "late")], [(3, "late"), (2, "late")], [(4, "early")]]
+    assert made.nodes == (1, 2, 3, 4, 5)
 
 
 def test_an_error_that_takes_the_context_is_said_again_at_once(api):

@@ -1,7 +1,9 @@
 """Plans of small graphs: memory that is shared only where nobody reads it any more."""
 
 import json
+import sys
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -38,6 +40,43 @@ def chain(n):
 def test_a_chain_plays_ping_pong():
     short, long = plan_of(chain(2)), plan_of(chain(9))
     assert short.live_bytes == long.live_bytes == 2 * 8 * 16 * 16 * 4
+
+
+def arena_results(plan):
+    """Where the steps' results in the arena lie, by step."""
+    return [slots(step)[1][0] for step in plan.steps if slots(step)[1][0].base == 0]
+
+
+def test_small_results_are_overwritten_late_where_steps_run_side_by_side():
+    graph = chain(9)
+    laid = laid_out(graph, 3)
+    late = make(graph, replace(laid, side_by_side=True), {}, 3, "avx512")
+    plain = make(graph, laid, {}, 3, "avx512")
+    assert any(overlap(a, b) for a, b in combinations(arena_results(plain), 2))
+    assert not any(overlap(a, b) for a, b in combinations(arena_results(late), 2))
+    assert late.live_bytes == plain.live_bytes < plain.arena_bytes + 1 < late.arena_bytes
+    live_masks(late)
+
+
+def test_large_results_are_overwritten_at_once(monkeypatch):
+    module = sys.modules["saccade.plan.make"]
+    graph = chain(9)
+    laid = replace(laid_out(graph, 3), side_by_side=True)
+    nbytes = arena_results(make(graph, laid, {}, 3, "avx512"))[1].nbytes
+    monkeypatch.setattr(module, "_SMALL", nbytes - 1)
+    assert make(graph, laid, {}, 3, "avx512").arena_bytes == plan_of(graph, 3).arena_bytes
+    monkeypatch.setattr(module, "_SMALL", nbytes)
+    monkeypatch.setattr(module, "_LATER", 2)
+    later = arena_results(make(graph, laid, {}, 3, "avx512"))
+    assert any(overlap(a, b) for a, b in combinations(later, 2))
+    assert not any(overlap(a, b) for i, a in enumerate(later) for b in later[i + 1 : i + 3])
+
+
+def test_memory_is_not_spent_on_it_without_end(monkeypatch):
+    graph = chain(9)
+    laid = replace(laid_out(graph, 3), side_by_side=True)
+    monkeypatch.setattr(sys.modules["saccade.plan.make"], "_MORE", 0)
+    assert make(graph, laid, {}, 3, "avx512").arena_bytes == plan_of(graph, 3).arena_bytes
 
 
 def test_results_never_overlap_what_the_step_reads_unless_they_are_it():

@@ -101,9 +101,8 @@ def assign(
         exact,
         chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
-        device=backend.device,
-        alignment=backend.alignment,
-    )
+        device=backend.device, alignment=backend.alignment, side_by_side=backend.side_by_side,
+    )  # fmt: skip
 
 
 @dataclass

@@ -250,6 +250,7 @@ class GraphLayout:
         refused: Tuned choices that could not be taken, and why.
         device: The device that it was made for.
         alignment: Bytes that whatever lies in the arena begins at a multiple of.
+        side_by_side: Whether steps that do not wait for each other run at the same time.
     """
 
     steps: tuple[StepLayout, ...]
@@ -263,6 +264,7 @@ class GraphLayout:
     refused: tuple[str, ...] = ()
     device: str = field(kw_only=True)
     alignment: int = field(kw_only=True)
+    side_by_side: bool = field(default=False, kw_only=True)
 
     def all_steps(self) -> Iterator[StepLayout]:
         """The steps, those of bodies behind the step that they belong to."""

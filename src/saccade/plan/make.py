@@ -25,6 +25,11 @@ __all__ = ["make"]
 _constant = interned(Constant)
 _ADDRESSES = 1 << 47
 """Bytes that a process can address, on the machines that there are."""
+_SMALL, _LATER, _MORE = 256 << 10, 64, 32 << 20
+"""Where steps run side by side: bytes of what is given other steps' memory late, how many steps
+late, and what that may cost. Whoever writes where another one has read waits for it; small steps
+leave most of a machine idle, so that waiting is what they take (one H200, the 90 classes of
+SSDLite: 5.3 ms one after the other, 3.1 side by side)."""
 
 
 def make(
@@ -202,6 +207,10 @@ class _Planner:
                 keys.append((i, "scratch"))
                 blocks.append(LiveBlock.aligned(needed.scratch, i, i, alignment))
         live = live_bytes(blocks)
+        if self.laid.side_by_side:
+            kept = [b._replace(last=b.last + _LATER) if b.nbytes <= _SMALL else b for b in blocks]
+            if live_bytes(kept) <= live + _MORE:
+                blocks = kept
         placed, size = assign_offsets(blocks, deadline)
         for key, offset in zip(keys, placed, strict=True):
             if isinstance(key, int):

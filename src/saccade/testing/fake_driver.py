@@ -1,7 +1,8 @@
 """A GPU without one: memory of this process, kernels in Triton's interpreter or in Python.
 
 Work is put off for as long as may be: a stream runs only when somebody waits for it, or for an
-event on it; `beside` lets other streams then run in between. What is read before it was written,
+event on it; `beside` lets other streams then run in between; a graph's launches run in the order
+that is least like the given one and yet allowed. What is read before it was written,
 freed before it was used, or overwritten while it is still on its way therefore shows, as do writes
 beside a buffer, double frees and leaks.
 """
@@ -40,6 +41,7 @@ from saccade.testing.fake_streams import (
     FakeStream,
     HostKernel,
     PlayedGraph,
+    latest_first,
 )
 from saccade.testing.triton import play_entry
 
@@ -358,10 +360,13 @@ class FakeDriver:
                 )
                 self.launch(placed, stream)
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
+    def make_graph(
+        self, launches: Sequence[KernelLaunch], waits: Sequence[Sequence[int]]
+    ) -> LaunchGraph:
         with self._call("make_graph"):
             number = self.counts["make_graph"]
-            self._graphs[number] = PlayedGraph([self._copied(launch) for launch in launches])
+            copied = [self._copied(launch) for launch in launches]
+            self._graphs[number] = PlayedGraph(copied, latest_first(waits))
             return LaunchGraph(number, number, tuple(range(len(launches))))
 
     def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
@@ -372,7 +377,7 @@ class FakeDriver:
         with self._call("launch_graph"):
             played = self._graphs[graph.executable]
             # A copy: `update` changes later launches, not those on their way.
-            launches, last = list(played.launches), played.last
+            launches, last = [played.launches[i] for i in played.order], played.last
 
             # As CUDA: a graph never runs beside itself, whatever the stream.
             if last is not None and last[0] != stream:

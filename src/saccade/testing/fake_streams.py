@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cuda.runtime.driver import KernelLaunch
 
-__all__ = ["FakeCode", "FakeEvent", "FakeStream", "HostKernel", "PlayedGraph"]
+__all__ = ["FakeCode", "FakeEvent", "FakeStream", "HostKernel", "PlayedGraph", "latest_first"]
 
 HostKernel = Callable[[int, Mapping[str, int]], None]
 """A kernel in Python: gets the programs of the grid, and addresses and integers by name."""
@@ -50,4 +50,23 @@ class FakeEvent:
 @dataclass
 class PlayedGraph:
     launches: list[KernelLaunch]
+    order: tuple[int, ...]
     last: tuple[int, int] | None = None  # as of an event
+
+
+def latest_first(waits: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The order of launches, which wait for some earlier ones, that is least like the given one."""
+    left = [len(earlier) for earlier in waits]
+    behind: list[list[int]] = [[] for _ in waits]
+    for number, earlier in enumerate(waits):
+        for other in earlier:
+            behind[other].append(number)
+    ready = [number for number, count in enumerate(left) if not count]
+    order = []
+    while ready:
+        order.append(ready.pop(ready.index(max(ready))))
+        for number in behind[order[-1]]:
+            left[number] -= 1
+            if not left[number]:
+                ready.append(number)
+    return tuple(order)

@@ -74,7 +74,8 @@ class CpuBackend:
 
     Attributes:
         target: The machine.
-        fusions, preferred, nominal_threads, alignment, reuse_slowdown: As of `Backend`.
+        fusions, preferred, nominal_threads, alignment, side_by_side, reuse_slowdown: As of
+            `Backend`.
         objects: Compiled code.
     """
 
@@ -82,6 +83,7 @@ class CpuBackend:
     preferred = _PREFERRED
     nominal_threads = NOMINAL_THREADS
     alignment = ALIGNMENT
+    side_by_side = False
     reuse_slowdown = _REUSE_SLOWDOWN
 
     def __init__(

@@ -50,7 +50,7 @@ class CudaBackend:
     Attributes:
         target: The GPU.
         fusions, preferred, nominal_threads, alignment: See `saccade.backend.Backend`.
-        reuse_slowdown: The same.
+        side_by_side, reuse_slowdown: The same.
         cubins: Compiled code.
     """
 
@@ -59,6 +59,7 @@ class CudaBackend:
     preferred = Preferred(fills=fills_pixels)
     nominal_threads = 1
     alignment = _ALIGNMENT
+    side_by_side = True
     reuse_slowdown = _REUSE_SLOWDOWN
 
     def __init__(self, options: Options, processes: Processes) -> None:

@@ -89,6 +89,7 @@ class ReferenceBackend:
         self.preferred = planner.preferred
         self.nominal_threads = planner.nominal_threads
         self.alignment = planner.alignment
+        self.side_by_side = planner.side_by_side
         self.reuse_slowdown = planner.reuse_slowdown
         self.least_flops = planner.least_flops
         self.identity = planner.identity

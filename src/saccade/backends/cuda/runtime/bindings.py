@@ -344,17 +344,20 @@ class BoundDriver:
         node.kernelParams = launch.table.ctypes.data
         return node
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
+    def make_graph(
+        self, launches: Sequence[KernelLaunch], waits: Sequence[Sequence[int]]
+    ) -> LaunchGraph:
         """As the protocol says: explicit nodes, so that their order is the launches'."""
         api = self._api
         graph = self._do("cuGraphCreate", 0)
         nodes: list[Any] = []
         try:
-            for launch in launches:
+            for launch, earlier in zip(launches, waits, strict=True):
                 made = api.CUgraphNodeParams()
                 made.type = api.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
                 made.kernel = self._fill_node(made.kernel, launch)
-                before, edges = nodes[-1:], [self._edge(launch)] if nodes else []
+                before = [nodes[number] for number in earlier]
+                edges = [self._edge(launch, alone=len(before) == 1) for _ in before]
                 nodes.append(self._do("cuGraphAddNode", graph, before, edges, len(before), made))
             executable = self._do("cuGraphInstantiate", graph, 0)
         except BaseException:
@@ -363,10 +366,10 @@ class BoundDriver:
             raise
         return LaunchGraph(int(graph), int(executable), tuple(int(node) for node in nodes))
 
-    def _edge(self, launch: KernelLaunch) -> Any:  # noqa: ANN401
-        """From the launch ahead to this one."""
+    def _edge(self, launch: KernelLaunch, *, alone: bool) -> Any:  # noqa: ANN401
+        """From a launch ahead to this one, which waits for no other if it is alone."""
         api, edge = self._api, self._api.CUgraphEdgeData()
-        if launch.chained:
+        if launch.chained and alone:
             # Met once all programs ahead have called `gdc_launch_dependents`; else once they ended.
             edge.type = api.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
             edge.from_port = int(api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)

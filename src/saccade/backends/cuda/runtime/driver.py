@@ -287,8 +287,15 @@ class CudaDriver(Protocol):
     def launch_placed(self, launches: Sequence[PlacedLaunch]) -> None:
         """Put launches on their streams, with as little work as may be; whatever is current."""
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
-        """Record launches, at least one."""
+    def make_graph(
+        self, launches: Sequence[KernelLaunch], waits: Sequence[Sequence[int]]
+    ) -> LaunchGraph:
+        """Record launches, at least one.
+
+        Args:
+            launches: In an order in which they may run.
+            waits: For each of them the numbers of the earlier ones that it waits for.
+        """
 
     def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
         """From its next launch on, the graph does this one with other arguments."""

@@ -13,6 +13,7 @@ import numpy as np
 from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.runtime.driver import KernelLaunch
 from saccade.backends.cuda.runtime.tensor_maps import MAP_ALIGNMENT, MAP_BYTES, encode, words
+from saccade.backends.cuda.runtime.waits import waits_of
 from saccade.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -210,7 +211,8 @@ class RecordedGraph:
         self._driver = driver
         self._launches = Launches(codes, len(bases), driver.encoders)
         self._launches.point(bases)
-        self._graph: LaunchGraph = driver.make_graph(self._launches.each)
+        waits = waits_of([code.phase for code in codes])
+        self._graph: LaunchGraph = driver.make_graph(self._launches.each, waits)
 
     def launch(self, bases: Array, stream: int) -> None:
         """Put it on a stream with this table of bases."""
