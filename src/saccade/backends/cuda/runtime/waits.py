@@ -76,7 +76,7 @@ class _Touched:
                 found.add(self.writers[i])
             if not reads:
                 found.update(self.readers[i])
-            elif number not in self.readers[i]:
+            elif self.readers[i][-1:] != (number,):
                 self.readers[i] = (*self.readers[i], number)
         if not reads:
             self.starts[first:end] = [ref.offset]
