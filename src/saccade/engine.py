@@ -355,7 +355,8 @@ def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[s
                 raise unfit(value.name, value.shape, shape)
             if name is not None and sizes.setdefault(name, size) != size:
                 raise InputError(
-                    f"dim {name} of input {value.name!r} is {size}, elsewhere it is {sizes[name]}"
+                    f"dim {name} of input {value.name!r} is {size}, elsewhere it is {sizes[name]}: "
+                    "shapes= of saccade.compile, or --shape, tells apart what a file calls alike"
                 )
     return sizes
 

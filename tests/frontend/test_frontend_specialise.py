@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import saccade
 from saccade.errors import InputError, ModelError, OptionError, PlanError, UnsupportedModelError
+from saccade.frontend.onnx.specialise import FixedByFileError
 
 RNG = np.random.default_rng(18)
 WEIGHTS = {"w": RNG.normal(size=(4, 3, 3, 3)).astype(np.float32)}
@@ -114,8 +115,21 @@ def test_a_name_of_the_file_is_one_size_in_all_inputs():
     assert [i.shape for i in compiled(model, {"x": (4, 3)}).inputs] == [(4, 3), (4, 1)]
     assert [i.shape for i in compiled(model, {"x": ("B", 3)}).inputs] == [("B", 3), ("B", 1)]
     assert [i.shape for i in compiled(model, {"x": ("B", 3), "v": ("B", 1)}).inputs][1] == ("B", 1)
-    with pytest.raises(InputError, match="N of input 'x' is 4, of another input it is 5"):
+    with pytest.raises(InputError, match=r"dim N of input 'v' is 5, elsewhere it is 4: shapes= of"):
+        compiled(model, None)(image(4, 3), image(5, 1))
+    with pytest.raises(FixedByFileError, match="dims 4 and 5 do not broadcast"):
         compiled(model, {"x": (4, 3), "v": (5, 1)})
+
+
+def test_inputs_that_a_file_calls_alike_may_be_given_numbers_that_differ():
+    """As an exporter's names have it, which no other engine asks about."""
+    text = "y = Relu(x)  z = Relu(v)  u = Relu(t)"
+    inputs, outputs = "float[N, 3] x, float[N] v, float[N] t", "float[N, 3] y, float z, float u"
+    model = text_model(text, inputs, outputs)
+    both = compiled(model, {"x": (4, 3), "v": (5,)})
+    assert [i.shape for i in both.inputs] == [(4, 3), (5,), ("N",)]
+    y, z, u = both(image(4, 3), image(5), image(6))
+    assert (y.shape, z.shape, u.shape) == ((4, 3), (5,), (6,))
 
 
 BODY = (

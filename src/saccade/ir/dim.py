@@ -305,6 +305,11 @@ def _extremum(op: str, left: Dim, right: Dim) -> Dim:
         return right if op == "min" else left
     if is_non_negative(neg(gap)):
         return left if op == "min" else right
+    for one, other in ((left, right), (right, left)):
+        match other:
+            # What is taken in already; of the other kind the rest does not matter.
+            case Affine(0, ((Term(("min" | "max") as kind, a, b), 1),)) if one in (a, b):
+                return other if kind == op else one
     # Either order is the same extremum, and has to compare equal.
     first, second = sorted((left, right), key=str)
     return _atom(op, first, second)

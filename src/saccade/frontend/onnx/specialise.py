@@ -49,8 +49,7 @@ def resolve(model: onnx_ir.Model, shapes: FrozenShapes) -> tuple[Axes, Own]:
     A name of the file that is fixed or renamed for one input is so for all that are not given.
 
     Raises:
-        InputError: If there is no such input, or it has another rank or no shape at all; or if the
-            file calls two sizes alike that were given different numbers.
+        InputError: If there is no such input, or it has another rank or no shape at all.
     """
     inputs = {v.name or "": v for v in model.graph.inputs if v.name not in model.graph.initializers}
     for name, axes in shapes:
@@ -202,17 +201,19 @@ def _check_fits(name: str, axes: Sequence[Axis], inputs: Mapping[str, onnx_ir.Va
 
 
 def _renamed(inputs: Mapping[str, onnx_ir.Value], shapes: FrozenShapes) -> dict[str, int | str]:
-    """What became of the file's names; a number says more than another name."""
+    """What became of the file's names; a number says more than another name.
+
+    A name that inputs were given different numbers for is no name of one size, and stays.
+    """
     found: dict[str, int | str] = {}
+    apart: set[str] = set()
     for name, axes in shapes:
         for own, new in zip(_axes(inputs[name]) or (), axes, strict=False):
             if not isinstance(own, str) or new is None:
                 continue
             old = found.setdefault(own, new)
             if isinstance(old, int) and isinstance(new, int) and old != new:
-                raise InputError(
-                    f"shapes: {own} of input {name!r} is {new}, of another input it is {old}"
-                )
+                apart.add(own)
             if isinstance(new, int):
                 found[own] = new
-    return found
+    return {own: new for own, new in found.items() if own not in apart}
