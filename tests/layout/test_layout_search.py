@@ -29,6 +29,15 @@ PERMUTE = IndexMap(
     (1, 1, 1, 1),
 )
 
+DEEP = IndexMap(
+    ((1,), (8,), (6,), (6,)), tuple(map(Factor, (1, 8, 6, 6), range(4))), (1, 1, 0, 1, 1)
+)
+"""[N, C, H, W] as [N, C, 1, H, W]."""
+FLAT = IndexMap(
+    ((1,), (8,), (), (6,), (6,)), tuple(map(Factor, (1, 8, 6, 6), range(4))), (1, 1, 1, 1)
+)
+"""And back."""
+
 
 class Priced(NullBackend):
     """A backend whose kernels cost what a table says, by operator and orders of the operands."""
@@ -144,6 +153,27 @@ def test_a_part_of_an_input_is_copied_by_itself_where_that_pays():
     assert orders(laid) == ["rr"] and laid.steps[0].inputs[0].offset == 8 * 36 * 4
 
 
+def test_an_image_with_other_axes_is_copied_where_that_pays():
+    """As it lies it is a view along rows, which costs nothing; the other order is a step."""
+    b = Builder((1, 8, 1, 6, 6))
+    graph = b.graph(b.conv(b.add(Move(FLAT), b.inputs[0]), 8))
+    prices = COPY | {("Conv2d", "rr"): 30.0, ("Conv2d", "cr"): 10.0, "other": 30.0}
+    laid = searched(graph, prices)
+    assert orders(laid) == ["rc", "cr"] and total(laid) == 15
+    laid = searched(graph, prices | {("Conv2d", "rr"): 14.0})
+    assert orders(laid) == ["rr"] and total(laid) == 14 and laid.searched.saved == 1
+    assert laid.buffers[laid.steps[0].inputs[0].buffer].kind is layout.BufferKind.INPUT
+
+
+def test_convolutions_over_three_axes_have_the_algorithms_of_images():
+    b = Builder((1, 32, 1, 64, 64))
+    flat = IndexMap(
+        ((1,), (32,), (), (64,), (64,)), tuple(map(Factor, (1, 32, 64, 64), range(4))), (1, 1, 1, 1)
+    )
+    plan = plan_of(b.graph(b.conv(b.add(Move(flat), b.inputs[0]), 32)))
+    assert [step.kernel for step in plan.steps][:2] == ["movement.copy", "conv2d.winograd"]
+
+
 def test_what_a_movement_makes_of_its_operand_is_part_of_the_price():
     """A permutation of a channels-last value is a dense view; the softmax after it needs that."""
     b = Builder((1, 8, 6, 6))
@@ -161,7 +191,7 @@ def random_graph(rng):
     values = [b.inputs[0], b.conv(b.inputs[0], 8)]
     for _ in range(int(rng.integers(2, 6))):
         a, c = (values[int(i)] for i in rng.integers(0, len(values), 2))
-        kind = int(rng.integers(0, 5))
+        kind = int(rng.integers(0, 6))
         if kind == 0:
             values.append(b.conv(a, 8))
         elif kind == 1:
@@ -170,6 +200,9 @@ def random_graph(rng):
             values.append(b.add(ADD, a, c))
         elif kind == 3:
             values.append(b.conv(b.concat(a, c), 8))
+        elif kind == 4:
+            deep = b.add(RELU, b.add(Move(DEEP), a))
+            values.append(b.conv(b.add(Move(FLAT), deep), 8))
         else:
             heads = b.add(Softmax(3), b.add(Move(PERMUTE), a))
             back = IndexMap(

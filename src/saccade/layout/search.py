@@ -23,7 +23,7 @@ from saccade.layout.elimination import Solution, Table, minimise
 from saccade.layout.fitting import Fitter
 from saccade.layout.formats import Formats
 from saccade.layout.types import Searched
-from saccade.layout.views import channels_last, moved, row_major
+from saccade.layout.views import channels_last, fits_last, moved, row_major
 from saccade.opdefs import Concat, Move
 
 __all__ = ["Storage", "search"]
@@ -130,12 +130,18 @@ class _Search:
         self._uses = graph.uses()
         self.domains = [self._domain(v) for v in values]
         self._origin: dict[Value, tuple[Value, IndexMap]] = {}
+        self._renamed: dict[Value, View | None] = {}
         self._scope: dict[Value, tuple[int, ...]] = {v: (i,) for v, i in self._variable.items()}
         # A movement's result may be a view, so what happens to it depends on its operand's state.
         for node in graph.nodes:
-            if isinstance(node.op, Move) and self._scope.get(node.inputs[0]):
-                bound = ops[node]
-                assert isinstance(bound, Move)
+            bound = ops[node]
+            if not isinstance(bound, Move):
+                continue
+            source = node.inputs[0]
+            if source.rank != 4 and node.output in self._variable:
+                whole = moved(row_major(source.dtype, shapes[source]), bound.map)
+                self._renamed[node.output] = whole and whole[1]
+            if self._scope.get(source):
                 self._origin[node.output] = node.inputs[0], bound.map
                 own = self._scope.get(node.output, ())
                 self._scope[node.output] = (*self._scope[node.inputs[0]], *own)
@@ -267,6 +273,9 @@ class _Search:
 
     def _seen(self, value: Value, states: Mapping[int, _State]) -> View | None:
         """The view that a movement's result is of its operand, if it is one."""
+        if value in self._renamed:
+            view, state = self._renamed[value], states[self._variable[value]]
+            return view if view is None or not state.last or fits_last(view) else None
         if value not in self._origin:
             return None
         source, index_map = self._origin[value]

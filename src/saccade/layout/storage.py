@@ -17,7 +17,7 @@ from saccade.ir.derived import derived
 from saccade.kernels.base import View
 from saccade.layout.formats import Fills
 from saccade.layout.types import Buffer, BufferKind, Stored
-from saccade.layout.views import channels_last, moved, padded, part, row_major
+from saccade.layout.views import channels_last, fits_last, moved, padded, part, row_major
 from saccade.opdefs import BitCast, Concat, Move
 
 __all__ = ["BufferBuilder", "place"]
@@ -86,7 +86,9 @@ def place(
     for node in graph.nodes:
         for value in node.outputs:
             if value not in places.stored:
-                within = _view_of_move(node, places, maps) or _view_of_bits(node, places, nhwc)
+                within = _view_of_move(node, places, maps, nhwc) or _view_of_bits(
+                    node, places, nhwc
+                )
                 places.stored[value] = within or _own(value, places, shapes, nhwc)
     return places
 
@@ -158,7 +160,10 @@ def _own(
 
 
 def _view_of_move(
-    node: Node, places: BufferBuilder, maps: Mapping[Node, IndexMap]
+    node: Node,
+    places: BufferBuilder,
+    maps: Mapping[Node, IndexMap],
+    nhwc: frozenset[Value],
 ) -> Stored | None:
     if not isinstance(node.op, Move):
         return None
@@ -167,6 +172,9 @@ def _view_of_move(
     if found is None:
         return None
     elements, view = found
+    # Of an operand of other axes, which has no order of its own to choose: `search` counts a copy.
+    if node.output in nhwc and len(source.view.shape) != 4 and not fits_last(view):
+        return None
     return Stored(source.buffer, source.offset + elements * view.dtype.itemsize, view)
 
 

@@ -9,7 +9,7 @@ from operator import mul
 from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
 
-__all__ = ["channels_last", "moved", "padded", "part", "row_major"]
+__all__ = ["channels_last", "fits_last", "moved", "padded", "part", "row_major"]
 
 PIXEL = 16
 """Bytes that pixels are padded to multiples of, where they are: the widest access of a thread."""
@@ -27,6 +27,12 @@ def channels_last(dtype: DType, shape: Sequence[int]) -> View:
     """Dense storage of [N, C, H, W] with channels innermost."""
     n, c, h, w = shape
     return View(dtype, (n, c, h, w), (h * w * c, 1, w * c, c))
+
+
+def fits_last(view: View) -> bool:
+    """Whether a view of [N, C, H, W] is as channels-last storage has it, whatever its gaps."""
+    _, _, h, w = view.shape
+    return view.channels_last or h * w <= 1
 
 
 def padded(dtype: DType, shape: Sequence[int], *, zeros: bool) -> View:
