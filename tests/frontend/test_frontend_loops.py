@@ -276,6 +276,33 @@ def test_what_is_another_thing_before_the_first_turn(name):
     )
 
 
+HANDED = {
+    # Weights, an input that is read behind the loop, too, and one that nobody reads; two that change places are none.
+    "a constant": ("y, last = Loop(n, t, x, m55) <body = b (int64 i, bool c, float[3, 5] v, float[5, 5] w) => (bool c2, float[3, 5] v2, float[5, 5] w) { c2 = Identity(c) m = MatMul(v, w) v2 = Tanh(m) }>", "float[3, 5] y, float[5, 5] last", 1),
+    "by an Identity": ("y, last = Loop(n, t, x, z) <body = b (int64 i, bool c, float[3, 5] v, float[3, 5] w) => (bool c2, float[3, 5] v2, float[3, 5] w2) { c2 = Identity(c) v2 = Sub(w, v) w1 = Identity(w) w2 = Identity(w1) }>", "float[3, 5] y, float[3, 5] last", 1),
+    "unread": ("y, last = Loop(n, t, x, z) <body = b (int64 i, bool c, float[3, 5] v, float[3, 5] w) => (bool c2, float[3, 5] v2, float[3, 5] w) { c2 = Identity(c) v2 = Sin(v) }>", "float[3, 5] y, float[3, 5] last", 1),
+    "changing places": ("y, last = Loop(n, t, x, z) <body = b (int64 i, bool c, float[3, 5] v, float[3, 5] w) => (bool c2, float[3, 5] w, float[3, 5] v) { c2 = Identity(c) }>", "float[3, 5] y, float[3, 5] last", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_what_every_turn_hands_on_is_not_carried(name):
+    """It is what it was before the first turn, for the body as behind the loop."""
+    body, outputs, carried = HANDED[name]
+    weights = {"m55": WEIGHTS["m55"]} if "m55" in body else {}
+    inputs = "int64 n, float[3, 5] x" + (", float[3, 5] z" if "z)" in body else "")
+    built = model(body, inputs, outputs, t=np.array(True), **weights)
+    z = {"z": RNG.standard_normal((3, 5)).astype(np.float32)} if "z)" in body else {}
+    runs = [{"n": np.array(n), "x": X, **z} for n in (0, 1, 2, 7)]
+    compiled = hold(built, *runs, reference=False)
+    plan = compiled.plan(**{name: array.shape for name, array in runs[0].items()})
+    (loop,) = (step for step in plan.steps if isinstance(step.op, Loop))
+    # Beside whether it goes on.
+    assert len(loop.bodies[0].outputs) - 1 == carried
+    if weights:
+        assert any(constant.packing for constant in loop.bodies[0].constants)
+
+
 def test_a_body_that_needs_the_number_of_turns_is_compiled_for_each():
     built = model(
         "y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { c2 = Identity(c) k = Mod(i, three) a1 = Add(k, one) s = Reshape(k, ax) e = Reshape(a1, ax) r = Slice(x, s, e, z0) v2 = Add(v, r) }>",

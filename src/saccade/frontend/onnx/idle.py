@@ -1,7 +1,8 @@
-"""Carried values that nobody reads: neither a turn, nor what stands behind the loop.
+"""Carried values that need not be carried: nobody reads them, or no turn changes them.
 
 Paddle's exporter carries all variables of a loop, also those that every turn makes anew. What they
-are before the first turn stands for something of another shape, and no program could hold both.
+are before the first turn stands for something of another shape, and no program could hold both. It
+carries all weights, too, which would be copied from turn to turn, and be no constants.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from saccade.frontend.onnx.rolled import Rolled
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["anew", "idle", "without"]
+__all__ = ["anew", "handed", "idle", "without"]
 
 _Turn: TypeAlias = Callable[[Sequence[Result]], Sequence[Result | None]]
 
@@ -38,6 +39,22 @@ def anew(body: onnx_ir.Graph, count: int) -> tuple[int, ...]:
     """Which of the carried values of a loop no turn reads."""
     inputs = list(body.inputs[2:])[:count]
     return tuple(k for k, v in enumerate(inputs) if not v.uses() and not v.is_graph_output())
+
+
+def handed(body: onnx_ir.Graph, count: int) -> frozenset[int]:
+    """Which of the carried values of a loop every turn hands on as they are."""
+    pairs = zip(body.inputs[2:], body.outputs[1:], range(count), strict=False)
+    return frozenset(k for before, after, k in pairs if _source(after) is before)
+
+
+def _source(value: onnx_ir.Value) -> onnx_ir.Value | None:
+    """What a value is a copy of."""
+    found: onnx_ir.Value | None = value
+    while found is not None and (node := found.producer()) is not None:
+        if (node.domain, node.op_type) != ("", "Identity"):
+            break
+        found = node.inputs[0]
+    return found
 
 
 def without(

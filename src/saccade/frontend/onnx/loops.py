@@ -16,7 +16,7 @@ import numpy as np
 from saccade.frontend.onnx.bodies import DEPENDS, Bodies
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.growing import growing, rolled_growing
-from saccade.frontend.onnx.idle import anew, idle, without
+from saccade.frontend.onnx.idle import anew, handed, idle, without
 from saccade.frontend.onnx.importers.sequences import stacked
 from saccade.frontend.onnx.listed import Item, Result, TensorList
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
@@ -139,7 +139,8 @@ class LoopNodes(Bodies):
         if loop.going is None:
             return rolled(call, loop, turn)
         count = len(loop.carried)
-        loop, unread = replace(loop, anew=anew(body, count)), idle(call, body, count)
+        loop = replace(loop, anew=anew(body, count))
+        unread = idle(call, body, count) | handed(body, count)
         grown = [k for k in growing(body, loop.carried) if k not in unread]
         loop, shorter, whole = without(loop, turn, unread)
         grown = [k - sum(other < k for other in unread) for k in grown]
