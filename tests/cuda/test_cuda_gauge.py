@@ -90,6 +90,20 @@ def test_each_launch_takes_the_next_operands_and_the_median_is_of_one(driver, ga
     driver.memory.check()
 
 
+def test_launches_on_operands_of_their_own_run_one_after_the_other(driver, gauge, monkeypatch):
+    """As in a program's graph they would not: what is timed would be how many fit side by side."""
+    seen, make = [], driver.make_graph
+
+    def spy(launches, waits):
+        seen.append((len(launches), [tuple(earlier) for earlier in waits]))
+        return make(launches, waits)
+
+    monkeypatch.setattr(driver, "make_graph", spy)
+    gauge.times(Contest(REGIONS, (Made(driver, (7.0,), []).variant(0),), 1, 5 * NBYTES, 4))
+    ((count, waits),) = seen
+    assert count == 6 and waits == [(), (0,), (1,), (2,), (3,), (4,)]
+
+
 def test_how_often_operands_lie_there(driver, gauge, monkeypatch):
     log = []
     made = Made(driver, (1.0,), log)

@@ -183,7 +183,9 @@ class Gauge:
         # The table has bases for every set, so that one graph goes through all of them.
         each = [[_moved(code, i * regions) for code in variant] for i in range(sets)]
         launches = [code for i in range(repetitions) for code in each[i % sets]]
-        graph = RecordedGraph(self._driver, launches, bases.reshape(-1))
+        # On operands of their own they would run side by side, and not take what one takes.
+        chain = [(i - 1,) if i else () for i in range(len(launches))]
+        graph = RecordedGraph(self._driver, launches, chain, bases.reshape(-1))
         made.callback(self._free, graph)
         return graph
 

@@ -13,7 +13,6 @@ import numpy as np
 from saccade.backends.cuda.ahead import AHEAD
 from saccade.backends.cuda.runtime.driver import KernelLaunch
 from saccade.backends.cuda.runtime.tensor_maps import MAP_ALIGNMENT, MAP_BYTES, encode, words
-from saccade.backends.cuda.runtime.waits import waits_of
 from saccade.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -204,14 +203,20 @@ class RecordedGraph:
     Args:
         driver: Of the GPU.
         codes: The phases that there is something to do for, at least one.
+        waits: For each of them the numbers of the earlier ones that it waits for.
         bases: The table of bases to begin with, int64.
     """
 
-    def __init__(self, driver: CudaDriver, codes: Sequence[PhaseCode], bases: Array) -> None:
+    def __init__(
+        self,
+        driver: CudaDriver,
+        codes: Sequence[PhaseCode],
+        waits: Sequence[Sequence[int]],
+        bases: Array,
+    ) -> None:
         self._driver = driver
         self._launches = Launches(codes, len(bases), driver.encoders)
         self._launches.point(bases)
-        waits = waits_of([code.phase for code in codes])
         self._graph: LaunchGraph = driver.make_graph(self._launches.each, waits)
 
     def launch(self, bases: Array, stream: int) -> None:

@@ -31,8 +31,10 @@ from saccade.backends.cuda.runtime.graph import (
     check_arguments,
 )
 from saccade.backends.cuda.runtime.lengths import cut_on_device
+from saccade.backends.cuda.runtime.waits import waits_of
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import DType
+from saccade.locks import cached_property
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
@@ -168,9 +170,13 @@ class CudaProgram:
             if graph is not None:  # the arena moved
                 del self._graphs[id(arena)]
                 graph.free()
-            graph = RecordedGraph(self.device.driver, self._codes, bases)
+            graph = RecordedGraph(self.device.driver, self._codes, self._waits, bases)
             self._graphs[id(arena)] = arena.address, graph
         return graph
+
+    @cached_property
+    def _waits(self) -> Sequence[Sequence[int]]:
+        return waits_of([code.phase for code in self._codes])
 
     def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
         plan = self.plan
