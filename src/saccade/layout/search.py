@@ -138,13 +138,14 @@ class _Search:
             if not isinstance(bound, Move):
                 continue
             source = node.inputs[0]
+            # A view of other axes is free; in the other order it is a copy, as `storage` has it.
             if source.rank != 4 and node.output in self._variable:
                 whole = moved(row_major(source.dtype, shapes[source]), bound.map)
                 self._renamed[node.output] = whole and whole[1]
             if self._scope.get(source):
-                self._origin[node.output] = node.inputs[0], bound.map
+                self._origin[node.output] = source, bound.map
                 own = self._scope.get(node.output, ())
-                self._scope[node.output] = (*self._scope[node.inputs[0]], *own)
+                self._scope[node.output] = (*self._scope[source], *own)
 
     def _domain(self, value: Value) -> list[_State]:
         """The states of a value; that of the rule first."""

@@ -86,9 +86,8 @@ def place(
     for node in graph.nodes:
         for value in node.outputs:
             if value not in places.stored:
-                within = _view_of_move(node, places, maps, nhwc) or _view_of_bits(
-                    node, places, nhwc
-                )
+                within = _view_of_move(node, places, maps, nhwc)
+                within = within or _view_of_bits(node, places, nhwc)
                 places.stored[value] = within or _own(value, places, shapes, nhwc)
     return places
 

@@ -51,17 +51,17 @@ def _source(value: onnx_ir.Value) -> onnx_ir.Value | None:
     """What a value is a copy of."""
     found: onnx_ir.Value | None = value
     while found is not None and (node := found.producer()) is not None:
-        if (node.domain, node.op_type) != ("", "Identity"):
+        if node.domain not in ("", "ai.onnx") or node.op_type != "Identity":
             break
         found = node.inputs[0]
     return found
 
 
 def without(
-    loop: Rolled, turn: _Turn, unread: frozenset[int]
+    loop: Rolled, turn: _Turn, apart: frozenset[int]
 ) -> tuple[Rolled, _Turn, Callable[[list[Result]], list[Result]]]:
     """The loop and its turn without some carried values, and what puts these into its results."""
-    given, kept = loop.carried, [k for k in range(len(loop.carried)) if k not in unread]
+    given, kept = loop.carried, [k for k in range(len(loop.carried)) if k not in apart]
 
     def shorter(inputs: Sequence[Result]) -> Sequence[Result | None]:
         number, asked, *rest = inputs

@@ -140,10 +140,10 @@ class LoopNodes(Bodies):
             return rolled(call, loop, turn)
         count = len(loop.carried)
         loop = replace(loop, anew=anew(body, count))
-        unread = idle(call, body, count) | handed(body, count)
-        grown = [k for k in growing(body, loop.carried) if k not in unread]
-        loop, shorter, whole = without(loop, turn, unread)
-        grown = [k - sum(other < k for other in unread) for k in grown]
+        apart = idle(call, body, count) | handed(body, count)
+        grown = [k for k in growing(body, loop.carried) if k not in apart]
+        loop, shorter, whole = without(loop, turn, apart)
+        grown = [k - sum(other < k for other in apart) for k in grown]
         if grown:
             results = rolled_growing(call, loop, shorter, grown)
         else:
