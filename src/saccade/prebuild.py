@@ -20,7 +20,8 @@ from pathlib import Path
 import saccade
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.machines import MACHINES
-from saccade.backends.cpu.runtime.driver import compile_driver, driver_text
+from saccade.backends.cpu.runtime.driver import compile_driver
+from saccade.backends.cpu.runtime.driver_text import driver_text
 from saccade.backends.cpu.runtime.objects import encode_object, mark_of, text_object
 from saccade.backends.cpu.runtime.prebuilt import file_name, write_prebuilt
 from saccade.errors import OptionError

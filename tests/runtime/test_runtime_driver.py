@@ -15,7 +15,7 @@ from saccade.backends.cpu.codegen.compile import object_code
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
 from saccade.backends.cpu.runtime.linker import link
-from saccade.backends.cpu.runtime.team import FutexTeam, Inline, SimulatedTeam
+from saccade.backends.cpu.runtime.team import FutexTeam, Inline
 from saccade.backends.cpu.target import host_target
 
 # Each thread adds 1 to word `thread` of base 0, and to word 8 the number of threads that are not at
@@ -58,6 +58,60 @@ done:
   ret void
 }}
 """
+# Thread 0 stays in it until thread 1 was in `tell`, and stores 1 in word 112 if that never comes.
+HOLD = """
+target triple = "{triple}"
+define void @hold(ptr %args, ptr %context) {{
+entry:
+  %bases = load ptr, ptr %context
+  %memory = load ptr, ptr %bases
+  %threadp = getelementptr i64, ptr %context, i64 3
+  %thread = load i64, ptr %threadp
+  %first = icmp eq i64 %thread, 0
+  br i1 %first, label %head, label %done
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  %told = load atomic i64, ptr %memory acquire, align 8
+  %go = icmp ne i64 %told, 0
+  br i1 %go, label %done, label %again
+again:
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, 4000000000
+  br i1 %more, label %head, label %never
+never:
+  %errors = getelementptr i64, ptr %memory, i64 112
+  store atomic i64 1, ptr %errors monotonic, align 8
+  br label %done
+done:
+  ret void
+}}
+define void @tell(ptr %args, ptr %context) {{
+  %bases = load ptr, ptr %context
+  %memory = load ptr, ptr %bases
+  %threadp = getelementptr i64, ptr %context, i64 3
+  %thread = load i64, ptr %threadp
+  %old = atomicrmw add ptr %memory, i64 %thread release
+  ret void
+}}
+define void @late(ptr %args, ptr %context) {{
+entry:
+  %threadp = getelementptr i64, ptr %context, i64 3
+  %thread = load i64, ptr %threadp
+  %first = icmp eq i64 %thread, 0
+  br i1 %first, label %done, label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %head ]
+  %seen = load atomic i64, ptr %threadp monotonic, align 8
+  %next = add i64 %i, %seen
+  %more = icmp slt i64 %next, 2000000
+  br i1 %more, label %head, label %tell
+tell:
+  call void @tell(ptr %args, ptr %context)
+  br label %done
+done:
+  ret void
+}}
+"""
 ERRORS, WIDTH = 112, 120
 FIRST, COUNT = 200, 40
 """Where chunks are counted, and how many there are."""
@@ -74,7 +128,7 @@ class Job:
         self.counters = np.zeros(count * width * COUNTER_WORDS, np.int64)
         self.fault = np.zeros(8, np.int64)
         self.arguments = np.array([0, 8 * FIRST, 8 * COUNT, COUNT], np.int64)
-        self.table = np.array([[code, self.arguments.ctypes.data]] * count, np.int64)
+        self.table = np.array([[code, self.arguments.ctypes.data, True]] * count, np.int64)
         self.words = np.zeros(JOB_WORDS, np.int64)
         arrays = (self.bases, self.counters)
         self.words[:4] = (self.table.ctypes.data, count, *(a.ctypes.data for a in arrays))
@@ -98,8 +152,9 @@ def code():
     target = host_target()
     claim = KernelBuilder("claim", target)
     emit_claims(claim)
-    texts = (CODE.format(triple=target.triple), str(claim.finish()))
-    return link([object_code(text, target) for text in texts], ["count", "claim"])
+    written = [text.format(triple=target.triple) for text in (CODE, HOLD)]
+    codes = [object_code(text, target) for text in (*written, str(claim.finish()))]
+    return link(codes, ["count", "claim", "hold", "tell", "late"])
 
 
 def play(team, job, runs):
@@ -128,6 +183,28 @@ def test_nobody_passes_a_barrier_early(code, width, patience):
         play(team, job, runs)
     assert job.memory[: width * 8 : 8].tolist() == [40 * runs] * width
     assert job.memory[ERRORS] == 0
+    stop(team)
+
+
+def test_a_thread_goes_on_where_nothing_waits(code):
+    """It ends the first phase, with nothing to do, while the other is in it."""
+    team = FutexTeam(2)
+    job = Job(code.addresses["hold"], 2, 2)
+    job.table[1] = code.addresses["tell"], job.arguments.ctypes.data, False
+    with team.lock:
+        play(team, job, 1)
+    assert job.memory[0] == 1 and job.memory[ERRORS] == 0
+    stop(team)
+
+
+def test_all_have_ended_when_a_run_does(code):
+    """Even if no phase waits for another one."""
+    team = FutexTeam(2)
+    job = Job(code.addresses["late"], 3, 2)
+    job.table[:, 2] = False
+    with team.lock:
+        play(team, job, 1)
+    assert job.memory[0] == 3
     stop(team)
 
 
@@ -190,17 +267,6 @@ def test_an_inline_team_walks_alone(code):
     job = Job(code.addresses["claim"], 2, 1)
     play(Inline(), job, 3)
     assert job.claimed == [6] * COUNT
-
-
-@pytest.mark.parametrize("order", [(0,), (1, 0), (2, 0, 1), (6, 2, 4, 0, 1, 5, 3)])
-def test_a_simulated_team_gives_every_thread_its_share(code, order):
-    job = Job(code.addresses["claim"], 3, len(order))
-    play(SimulatedTeam(len(order), order), job, 2)
-    assert job.claimed == [6] * COUNT
-    job = Job(code.addresses["count"], 4, len(order))
-    SimulatedTeam(len(order), order).run(job)
-    assert job.memory[: 8 * len(order) : 8].tolist() == [4] * len(order)
-    assert job.memory[ERRORS] == 0
 
 
 def test_a_profile_has_a_reading_for_every_phase_and_thread(code):

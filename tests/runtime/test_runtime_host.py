@@ -137,7 +137,7 @@ def written(monkeypatch, write):
         write(thread, ctypes.cast(bases, ctypes.POINTER(ctypes.c_int64)))
 
     program = chain()
-    table = [(ctypes.cast(code, ctypes.c_void_p).value, 0) for _ in program.phase_table]
+    table = [(ctypes.cast(code, ctypes.c_void_p).value, 0, True) for _ in program.phase_table]
     monkeypatch.setattr(CpuProgram, "phase_table", table)
     monkeypatch.setattr("saccade.testing.simulate._PART", 64)
     simulate(program, [image(1, 8, 8, 8)], order=(1, 0))

@@ -6,7 +6,7 @@ arena of a plan, the caller's arrays of an operator, the guarded block of a test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -23,6 +23,7 @@ from saccade.kernels.base import (
     Scratch,
     Temp,
 )
+from saccade.waits import Use
 
 __all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace"]
 
@@ -85,6 +86,18 @@ class Phase(NamedTuple):
     arguments: tuple[Argument, ...]
     integers: Integers
     chunks: int
+
+    def uses(self, threads: int = 1) -> Iterator[Use]:
+        """Memory that it reads or writes, an operand with all from its first to its last element.
+
+        Args:
+            threads: How many parts scratch has.
+        """
+        for _, role, (base, offset, nbytes) in self.arguments:
+            # What is packed is written before any run.
+            if role is not Role.PACKED:
+                parts = threads if role is Role.SCRATCH else 1
+                yield Use(base, offset, offset + parts * nbytes, role is Role.INPUT)
 
 
 class Places(Protocol):

@@ -1,11 +1,12 @@
 """Plays a program step by step on logical threads and watches every byte: races, lifetimes, bounds.
 
-Before a step, every byte of the arena that no later step needs becomes NaN, so that whoever reads
-past a lifetime, past a buffer or something that was never written spoils the result. After every
-logical thread of every phase, the arena is compared with what it was: only the step's results, its
-temporaries and this thread's scratch may have changed, and no byte that another thread of the same
-phase changed. Inputs and results stand between guard bands; inputs and constants must stay as they
-are.
+At every barrier, every byte of the arena that nobody needs any more becomes NaN, so that whoever
+reads past a lifetime, past a buffer or something that was never written spoils the result. Between
+two barriers the last phase comes first: none may depend on one before it. After every logical
+thread of every phase, the arena is compared with what it was: only the step's results, its
+temporaries and this thread's scratch may have changed, and no byte that another thread changed
+since the barrier. Inputs and results stand between guard bands; inputs and constants must stay as
+they are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,7 @@ from saccade.backends.host import run_host_step
 from saccade.backends.lengths import cut_outputs
 from saccade.ir import Array
 from saccade.plan import Phase, Plan, Ref, Role, Slot, Step
+from saccade.waits import between_meetings
 
 __all__ = ["PlayError", "live_masks", "simulate"]
 
@@ -84,6 +88,15 @@ def _cover(mask: Mask, slot: Slot, value: bool) -> None:
         np.lib.stride_tricks.as_strided(mask[start:], shape, (*steps, 1))[...] = value
 
 
+class _Played(NamedTuple):
+    """A phase: its step, whether it follows others of it, and its row of the program's table."""
+
+    step: int
+    phase: Phase
+    begun: bool
+    row: tuple[int, int, bool]
+
+
 @dataclass
 class _Play:
     program: CpuProgram
@@ -105,14 +118,17 @@ class _Play:
         self.bases = np.array([m.ctypes.data for m in self.memory], np.int64)
         # Steps on the host have no rows in it.
         table = iter(self.program.phase_table)
-        for step, live in zip(plan.steps, live_masks(plan), strict=True):
-            self.arena[~live] = _PATTERN
-            if step.kernel is None:
-                run_host_step(step, self.memory)
-            else:
-                self.before[:] = self.arena
-                for phase in step.phases:
-                    self._phase(step, phase, next(table))
+        masks = live_masks(plan)
+        for host, numbers in groupby(range(len(plan.steps)), lambda i: not plan.steps[i].kernel):
+            if host:
+                for i in numbers:
+                    self.arena[~masks[i]] = _PATTERN
+                    run_host_step(plan.steps[i], self.memory)
+                continue
+            phases = [_Played(i, phase, k > 0, next(table))
+                      for i in numbers for k, phase in enumerate(plan.steps[i].phases)]  # fmt: skip
+            for between in between_meetings([phase.row[2] for phase in phases]):
+                self._between([phases[i] for i in between], masks)
         for given, copy in zip((*self.inputs, *before), (*copies, *constants), strict=True):
             if next(_differences(_bytes(given), _bytes(copy)), None) is not None:
                 raise PlayError("an input or a constant was written to")
@@ -136,11 +152,24 @@ class _Play:
             placed[...] = array
         return placed
 
-    def _phase(self, step: Step, phase: Phase, row: tuple[int, int]) -> None:
-        code, arguments = row
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code)
-        shared, scratch = self._writable(step, phase)
+    def _between(self, phases: Sequence[_Played], masks: Sequence[Mask]) -> None:
+        """All phases from one barrier to the next."""
+        first = phases[0]
+        live = masks[first.step].copy()
+        if first.begun:
+            step = self.program.plan.steps[first.step]
+            for phase in step.phases:
+                live |= self._writable(step, phase)[0]
+        self.arena[~live] = _PATTERN
+        self.before[:] = self.arena
         touched = np.zeros(len(self.arena), bool)
+        for played in reversed(phases):
+            self._phase(self.program.plan.steps[played.step], played, touched)
+
+    def _phase(self, step: Step, played: _Played, touched: Mask) -> None:
+        code, arguments, _ = played.row
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code)
+        shared, scratch = self._writable(step, played.phase)
         fault = np.zeros(8, np.int64)
         width = len(self.order)
         counters = np.zeros(width * COUNTER_WORDS, np.int64)

@@ -17,7 +17,7 @@ import numpy as np
 
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.parameters import Parameters
-from saccade.backends.cpu.runtime.driver import JOB_WORDS, driver
+from saccade.backends.cpu.runtime.driver import JOB_WORDS, PHASE_WORDS, driver
 from saccade.backends.cpu.runtime.openmp import run_on_pool
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.backends.cpu.target import ALIGNMENT
@@ -77,7 +77,7 @@ class _ExecutionContext:
         words[_COUNTERS] = self.counters.ctypes.data
         words[_FAULT] = self.address + 8 * _RECORD
         for phase, start in enumerate(operation.starts):
-            words[operation.table + 2 * phase + 1] = self.address + 8 * start
+            words[operation.table + PHASE_WORDS * phase + 1] = self.address + 8 * start
         if operation.report:
             words[operation.table - 1] = self.address + 8 * _STATUS
 
@@ -135,7 +135,7 @@ class Operation:
         self._put = Struct(f"{1 + operands - report}q").pack_into
         self.table = _ARENA + 1 + operands
         words: list[Any] = [0] * self.table
-        words += [word for code in codes for word in (code.address, 0)]
+        words += [word for code in codes for word in (code.address, 0, True)]
         self.starts = []
         for launch, code in zip(launches, codes, strict=True):
             self.starts.append(len(words))

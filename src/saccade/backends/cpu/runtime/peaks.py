@@ -85,7 +85,7 @@ class Peaks:
     def phase(self, threads: int, looks: int, phases: int) -> float:
         """Microseconds of a phase that does nothing: calls, counters and the barrier."""
         nothing = self._linked.addresses["nothing"]
-        job = _Job(np.tile(np.array([nothing, 0], np.int64), (phases, 1)), threads)
+        job = _Job(np.tile(np.array([nothing, 0, True], np.int64), (phases, 1)), threads)
         team = shared_team(threads)
         best = float("inf")
         with team.lock:

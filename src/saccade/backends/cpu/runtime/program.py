@@ -379,9 +379,10 @@ class CpuProgram:
         return self._all_constants
 
     @property
-    def phase_table(self) -> list[tuple[int, int]]:
-        """Addresses of the code and the arguments of every native phase, in order."""
-        return [(code, block) for s in self._native() for code, block in s.table.tolist()]
+    def phase_table(self) -> list[tuple[int, int, bool]]:
+        """Of every native phase: where its code and its arguments are, if it waits for others."""
+        rows = (row for s in self._native() for row in s.table.tolist())
+        return [(code, block, bool(meets)) for code, block, meets in rows]
 
     def _native(self) -> list[Segment]:
         return [s for s in self._segments if isinstance(s, Segment)]

@@ -24,7 +24,7 @@ class Segment:
         self.count = len(native.phases)
         self._arguments = np.array(native.arguments, np.int64)  # a copy is aligned
         used = [addresses[code.symbol] for code in tables.codes]
-        self.table = np.empty((self.count, 2), np.int64)
+        self.table = native.phases.copy()
         self.table[:, 0] = np.array(used, np.int64)[native.phases[:, 0]]
         self.table[:, 1] = self._arguments.ctypes.data + 8 * native.phases[:, 1]
         self.codes = [tables.codes[i] for i in sorted(set(native.phases[:, 0].tolist()))]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from saccade.backends.cpu.runtime.driver import PHASE_WORDS
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Native:
 
     Attributes:
         arguments: The argument blocks of all phases, int64.
-        phases: For each phase, which of the codes and where its block starts: int64 [count, 2].
+        phases: For each phase, which of the codes, where its block starts, and whether the team
+            meets before it: int64 [count, 3].
     """
 
     arguments: Array
@@ -135,7 +137,7 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> ProgramTables:
         if host:
             segments.append(Host(at, at + len(steps)))
         else:
-            segments.append(_native(steps, files, codes, known, named=bool(counted)))
+            segments.append(_native(steps, files, codes, known, plan.threads, named=bool(counted)))
         at += len(steps)
     return ProgramTables(
         plan.threads,
@@ -183,17 +185,23 @@ def _native(
     files: Mapping[Key, ObjectFile],
     codes: dict[str, int],
     known: list[Code],
+    threads: int,
     *,
     named: bool,
 ) -> Native:
     """A segment; codes that are not `known` are added, with parameters if these are `named`."""
+    with forkless:
+        from saccade.waits import meetings, waits_of  # noqa: PLC0415 - see `_counted`
+
     words: list[int] = []
-    table: list[tuple[int, int]] = []
-    for kernel, phase in ((step.kernel or "", phase) for step in steps for phase in step.phases):
+    table: list[tuple[int, int, bool]] = []
+    phases = [(step.kernel or "", phase) for step in steps for phase in step.phases]
+    meets = meetings(waits_of(phase.uses(threads) for _, phase in phases))
+    for (kernel, phase), met in zip(phases, meets, strict=True):
         file = files[kernel, phase.config]
         if file.symbol not in codes:
             codes[file.symbol] = len(known)
             known.append(Code(file.symbol, file.accesses, file.parameters if named else None))
-        table.append((codes[file.symbol], len(words)))
+        table.append((codes[file.symbol], len(words), met))
         words += file.parameters.words(phase)
-    return Native(np.array(words, np.int64), np.array(table, np.int64).reshape(-1, 2))
+    return Native(np.array(words, np.int64), np.array(table, np.int64).reshape(-1, PHASE_WORDS))

@@ -2,8 +2,7 @@
 
 A `Team` takes a job (the native description of one run) and returns when every thread has walked
 it. The futex team owns native threads that spin briefly between runs and then sleep; the inline
-team is the calling thread alone; the simulated team (tests) plays any number of logical threads on
-one, in a given order.
+team is the calling thread alone.
 """
 
 from __future__ import annotations
@@ -11,18 +10,16 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.backends.cpu.runtime.driver import TEAM_WORDS, driver
 
 if TYPE_CHECKING:
-    from saccade.ir import Array
+    pass
 
-__all__ = ["FutexTeam", "Inline", "Job", "SimulatedTeam", "Team", "shared_team"]
+__all__ = ["FutexTeam", "Inline", "Job", "Team", "shared_team"]
 
 _current_core = ctypes.CDLL(None).sched_getcpu
 
@@ -136,37 +133,6 @@ class FutexTeam:
         self._spread()
         job.words[4], job.words[5] = self._address, self.width
         driver().run(self._address, job.address)
-
-
-class SimulatedTeam:
-    """Plays `width` logical threads on the calling thread.
-
-    Args:
-        width: Number of logical threads; each gets its own share of a phase's chunks.
-        order: In which they take their turns in every phase.
-    """
-
-    def __init__(self, width: int, order: Sequence[int] | None = None) -> None:
-        self.width = width
-        self.order = tuple(order if order is not None else range(width))
-
-    def run(self, job: Job) -> None:
-        """Walk the job, one logical thread after the other within each phase."""
-        _, count, bases, _, _, _, fault, _ = (int(job.words[i]) for i in range(8))
-        phases = _words_at(int(job.words[0]), 2 * count)
-        counters = np.zeros(self.width * COUNTER_WORDS, np.int64)
-        for code, arguments in phases.reshape(-1, 2).tolist():
-            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code)
-            counters.fill(0)
-            for thread in self.order:
-                words = [bases, counters.ctypes.data, self.width, thread, fault, 1]
-                context = np.array(words, np.int64)
-                assert len(context) == CONTEXT_WORDS
-                function(arguments, context.ctypes.data)
-
-
-def _words_at(address: int, count: int) -> Array:
-    return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(address))
 
 
 _teams: dict[int, FutexTeam] = {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from saccade.backends.cpu.codegen.parameters import Parameters
-from saccade.backends.cpu.runtime.driver import provide
+from saccade.backends.cpu.runtime.driver import PHASE_WORDS, provide
 from saccade.backends.cpu.runtime.image import Image, Linked, map_image
 from saccade.backends.cpu.runtime.program import CpuProgram
 from saccade.backends.cpu.runtime.tables import (
@@ -294,9 +294,9 @@ def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[ProgramTab
             segments.append(Host(first, second))
             continue
         arguments = np.frombuffer(content, np.int64, first, at)
-        phases = np.frombuffer(content, np.int64, 2 * second, at + 8 * first)
-        segments.append(Native(arguments, phases.reshape(-1, 2)))
-        at += 8 * (first + 2 * second)
+        phases = np.frombuffer(content, np.int64, PHASE_WORDS * second, at + 8 * first)
+        segments.append(Native(arguments, phases.reshape(-1, PHASE_WORDS)))
+        at += 8 * (first + PHASE_WORDS * second)
     codes = [
         Code(symbol, tuple(accesses), parameters and _parameters(*parameters))
         for (symbol, *accesses), parameters in zip(

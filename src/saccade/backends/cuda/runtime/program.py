@@ -31,10 +31,10 @@ from saccade.backends.cuda.runtime.graph import (
     check_arguments,
 )
 from saccade.backends.cuda.runtime.lengths import cut_on_device
-from saccade.backends.cuda.runtime.waits import waits_of
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import DType
 from saccade.locks import cached_property
+from saccade.waits import waits_of
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
@@ -176,7 +176,7 @@ class CudaProgram:
 
     @cached_property
     def _waits(self) -> Sequence[Sequence[int]]:
-        return waits_of([code.phase for code in self._codes])
+        return waits_of(code.phase.uses() for code in self._codes)
 
     def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
         plan = self.plan

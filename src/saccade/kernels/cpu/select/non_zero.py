@@ -1,11 +1,13 @@
 """`NonZero`: elements are counted block by block, then each block writes the places of its own.
 
 Three phases: numbers of elements that are not zero, a chunk for each block; where the places of
-each block begin, one chunk; the places, and zeros behind the last one. Any element type, row-major.
+each block begin, one chunk; the places, and zeros behind the last one. Of a single block, one
+phase. Any element type, row-major.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
@@ -29,7 +31,7 @@ class NonZeroConfig:
     """The code of one phase.
 
     Attributes:
-        phase: "count", "places" (where those of each block begin) or "write".
+        phase: "count", "places" (where those of each block begin) or "write"; "whole" does all.
         itemsize: Bytes of an element.
         rank: Axes.
         real: Whether elements are floating-point numbers, whose sign does not tell a zero.
@@ -47,9 +49,13 @@ def supports(call: CpuCall) -> str | None:
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
-    """Counts, where blocks begin, places."""
+    """Counts, where blocks begin, places; all at once of a single block."""
     x, rows = call.inputs[0], call.outputs[0].shape[1]
     blocks = -(-x.size // _BLOCK)
+    if max(x.size, rows) <= _BLOCK:
+        whole = NonZeroConfig("whole", x.dtype.itemsize, len(x.shape), x.dtype.is_float)
+        operands: dict[str, Operand] = {"x": In(0), "total": Out(1), "to": Out(0)}
+        return (Launch(whole, operands, {"size": x.size, "rows": rows, "sizes": x.shape}, 1),)
     counts, starts = (Temp(i, 8 * max(blocks, 1)) for i in (_COUNTS, _STARTS))
     found: dict[str, Operand] = {"counts": counts, "starts": starts, "total": Out(1)}
     count = NonZeroConfig("count", x.dtype.itemsize, len(x.shape), x.dtype.is_float)
@@ -72,6 +78,8 @@ def emit(k: KernelBuilder, config: NonZeroConfig) -> None:
         emit_places(k)
     elif config.phase == "count":
         _emit_counts(k, config)
+    elif config.phase == "whole":
+        _emit_whole(k, config)
     else:
         _emit_writes(k, config)
 
@@ -92,6 +100,35 @@ def _emit_counts(k: KernelBuilder, config: NonZeroConfig) -> None:
         counts.store_int(count.get(), block)
 
 
+def _emit_whole(k: KernelBuilder, config: NonZeroConfig) -> None:
+    x = k.pointer("x", ELEMENT[config.itemsize])
+    total, to = k.pointer("total", "int64"), k.pointer("to", "int64")
+    size, rows = k.integers("size rows")
+    sizes = k.array("sizes", config.rank)
+    with k.chunks(k.int(1)):
+        at = k.var(0)
+        with k.range(0, size) as i, k.when(_there(config, x, i)):
+            _emit_place(to, i, at.get(), rows, sizes)
+            at.set(at.get() + 1)
+        total.store_int(at.get())
+        _emit_zeros(k, to, at.get(), rows, rows, config.rank)
+
+
+def _emit_place(to: Ptr, i: Int, at: Int, rows: Int, sizes: Sequence[Int]) -> None:
+    """Where element `i` is, along each axis."""
+    rest = i
+    for axis in reversed(range(len(sizes))):
+        place = rest % sizes[axis] if axis else rest
+        to.store_int(place, at + rows * axis)
+        rest = rest // sizes[axis] if axis else rest
+
+
+def _emit_zeros(k: KernelBuilder, to: Ptr, start: Int, end: Int, rows: Int, rank: int) -> None:
+    with k.range(start, end) as i:
+        for axis in range(rank):
+            to.store_int(0, i + rows * axis)
+
+
 def _emit_writes(k: KernelBuilder, config: NonZeroConfig) -> None:
     x = k.pointer("x", ELEMENT[config.itemsize])
     names = ("counts", "starts", "total", "to")
@@ -104,17 +141,11 @@ def _emit_writes(k: KernelBuilder, config: NonZeroConfig) -> None:
             at = k.var(starts.load_int(block))
             end = k.minimum_int(low + _BLOCK, size)
             with k.range(low, end) as i, k.when(_there(config, x, i)):
-                rest = i
-                for axis in reversed(range(config.rank)):
-                    place = rest % sizes[axis] if axis else rest
-                    to.store_int(place, at.get() + rows * axis)
-                    rest = rest // sizes[axis] if axis else rest
+                _emit_place(to, i, at.get(), rows, sizes)
                 at.set(at.get() + 1)
         # Zeros where no block has written: of this block's share of the room.
         end = k.minimum_int(low + _BLOCK, rows)
-        with k.range(k.maximum_int(low, total.load_int()), end) as i:
-            for axis in range(config.rank):
-                to.store_int(0, i + rows * axis)
+        _emit_zeros(k, to, k.maximum_int(low, total.load_int()), end, rows, config.rank)
 
 
 def cost(call: CpuCall) -> float:

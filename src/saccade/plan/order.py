@@ -1,0 +1,70 @@
+"""Small steps in an order in which those that do not wait for each other are neighbours.
+
+A detector ranks the boxes of each of its classes by the same few steps, which a file has class by
+class. Each is too small for a team, and waits for the one before it. One class after the other a
+team would be one thread wide; step after step it has as many to do at once as there are classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+
+from saccade.layout import GraphLayout, StepLayout
+from saccade.waits import Use, waits_of
+
+__all__ = ["interleaved"]
+
+_SMALL = 64 << 10
+"""Bytes of the results of a small step: of many side by side, so much is in the caches at once."""
+
+
+def interleaved(laid: GraphLayout, window: int) -> tuple[GraphLayout, tuple[int, ...]]:
+    """A layout with small steps that follow each other beside others that they do not wait for.
+
+    Each step still comes behind all that it waits for; large steps stay where they are.
+
+    Args:
+        laid: The layout.
+        window: How many such steps are looked at for some that can run side by side.
+
+    Returns:
+        The layout, and for each step the last one that may run beside it.
+    """
+    steps: list[StepLayout] = []
+    beside: list[int] = []
+    for small, some in groupby(laid.steps, _is_small):
+        for level in _levels(list(some), window) if small else ([step] for step in some):
+            steps += level
+            beside += [len(steps) - 1] * len(level)
+    return replace(laid, steps=tuple(steps)), tuple(beside)
+
+
+def _is_small(step: StepLayout) -> bool:
+    """Whether it is; what runs on the host is not."""
+    return (
+        step.choice.kernel is not None
+        and sum(stored.view.extent * stored.view.dtype.itemsize for stored in step.outputs)
+        <= _SMALL
+    )
+
+
+def _levels(steps: Sequence[StepLayout], window: int) -> Iterator[list[StepLayout]]:
+    """Steps that do not wait for each other, behind all that they wait for."""
+    waits = waits_of(map(_uses, steps))
+    done: set[int] = set()
+    later = iter(range(len(steps)))
+    near = list(islice(later, window))
+    while near:
+        ready = [i for i in near if done.issuperset(waits[i])]
+        yield [steps[i] for i in ready]
+        done.update(ready)
+        near = [i for i in near if i not in done]
+        near += islice(later, window - len(near))
+
+
+def _uses(step: StepLayout) -> Iterator[Use]:
+    for operands, reads in ((step.inputs, True), (step.outputs, False)):
+        for buffer, offset, view in operands:
+            yield Use(buffer, offset, offset + view.extent * view.dtype.itemsize, reads)

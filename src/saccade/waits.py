@@ -1,0 +1,111 @@
+"""Which parts of a program wait for which: those whose memory they read or write anew.
+
+Parts (phases, launches, steps) that do not depend on each other may run side by side.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+__all__ = ["Use", "between_meetings", "meetings", "waits_of"]
+
+
+class Use(NamedTuple):
+    """Bytes from `start` to `stop` of memory number `base`, which are read or else written."""
+
+    base: int
+    start: int
+    stop: int
+    reads: bool
+
+
+def waits_of(parts: Iterable[Iterable[Use]]) -> list[tuple[int, ...]]:
+    """For each part the earlier ones that it has to wait for, without those that these wait for.
+
+    Args:
+        parts: What each uses, in an order in which they may run one after the other.
+    """
+    memory = defaultdict[int, _Touched](_Touched)
+    behind: list[int] = []  # for each part a bit for every one that it comes after
+    waits = []
+    for number, uses in enumerate(parts):
+        found: set[int] = set()
+        for use in uses:
+            if use.start < use.stop:
+                memory[use.base].touch(use, number, found)
+        found.discard(number)
+        after, kept = 0, []
+        for other in sorted(found, reverse=True):
+            if not after >> other & 1:
+                kept.append(other)
+                after |= behind[other] | 1 << other
+        behind.append(after)
+        waits.append(tuple(reversed(kept)))
+    return waits
+
+
+def meetings(waits: Sequence[Sequence[int]]) -> list[bool]:
+    """For each part whether a team that runs them in order meets before it.
+
+    Between two meetings no part waits for another one, so that a thread that finds nothing left to
+    do in one goes on with the next.
+
+    Args:
+        waits: As `waits_of` gives them.
+    """
+    found, since = [], 0
+    for number, earlier in enumerate(waits):
+        meets = max(earlier, default=-1) >= since
+        if meets:
+            since = number
+        found.append(meets)
+    return found
+
+
+def between_meetings(meets: Sequence[bool]) -> Iterator[range]:
+    """The parts by number, cut before those that a team meets before."""
+    cuts = [0, *(i for i, met in enumerate(meets) if met and i), len(meets)]
+    for first, end in pairwise(cuts):
+        yield range(first, end)
+
+
+@dataclass
+class _Touched:
+    """Bytes by who touched them last: cut where that changes.
+
+    `starts` are sorted; a piece goes from its start to the next one.
+    """
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    writers: list[int] = field(default_factory=lambda: [-1])
+    readers: list[tuple[int, ...]] = field(default_factory=lambda: [()])
+
+    def _cut(self, at: int) -> int:
+        """The piece that begins here, which may be a new one."""
+        i = bisect_right(self.starts, at) - 1
+        if self.starts[i] == at:
+            return i
+        self.starts.insert(i + 1, at)
+        self.writers.insert(i + 1, self.writers[i])
+        self.readers.insert(i + 1, self.readers[i])
+        return i + 1
+
+    def touch(self, use: Use, number: int, found: set[int]) -> None:
+        """Note what a part does, and add whom it waits for."""
+        first, end = self._cut(use.start), self._cut(use.stop)
+        for i in range(first, end):
+            if self.writers[i] >= 0:
+                found.add(self.writers[i])
+            if not use.reads:
+                found.update(self.readers[i])
+            elif self.readers[i][-1:] != (number,):
+                self.readers[i] = (*self.readers[i], number)
+        if not use.reads:
+            self.starts[first:end] = [use.start]
+            self.writers[first:end] = [number]
+            self.readers[first:end] = [()]

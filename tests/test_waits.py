@@ -1,0 +1,113 @@
+"""Which parts wait for which, held against every pair of them, and that graphs and teams obey."""
+
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.kernels.bind import Argument, Phase, Ref, Role
+from saccade.testing.fake_streams import latest_first
+from saccade.waits import Use, between_meetings, meetings, waits_of
+
+
+def read(start, stop, base=0):
+    return Use(base, start, stop, True)
+
+
+def write(start, stop, base=0):
+    return Use(base, start, stop, False)
+
+
+def conflict(a, b):
+    """Whether two parts touch a byte that one of them writes."""
+    return any(
+        x.base == y.base
+        and max(x.start, y.start) < min(x.stop, y.stop)
+        and not (x.reads and y.reads)
+        for x in a for y in b
+    )  # fmt: skip
+
+
+def after(waits):
+    """For each part all that it comes after."""
+    found = []
+    for earlier in waits:
+        found.append(set(earlier).union(*(found[i] for i in earlier)))
+    return found
+
+
+def test_a_chain_waits_link_by_link():
+    links = [(read(64 * i, 64 * i + 64), write(64 * i + 64, 64 * i + 128)) for i in range(5)]
+    assert waits_of(links) == [(), (0,), (1,), (2,), (3,)]
+    assert meetings(waits_of(links)) == [False, True, True, True, True]
+
+
+def test_readers_run_side_by_side():
+    readers = [(read(0, 64), write(64 * i, 64 * i + 64)) for i in (1, 2, 3)]
+    waits = waits_of([(write(0, 64),), *readers, (read(64, 256), write(0, 4, base=1))])
+    assert waits == [(), (0,), (0,), (0,), (1, 2, 3)]
+    assert meetings(waits) == [False, True, False, False, True]
+
+
+def test_memory_of_others_is_waited_for():
+    """Until it was read, and until it was written, even by a byte."""
+    first, second, third = (read(0, 64),), (write(63, 127),), (write(126, 130),)
+    assert waits_of([first, second, third]) == [(), (0,), (1,)]
+    assert waits_of([(read(0, 63),), second]) == [(), ()]
+    assert waits_of([(read(0, 64, base=1),), second]) == [(), ()]
+
+
+def test_what_is_empty_is_not_waited_for():
+    assert waits_of([(write(0, 64),), (read(5, 5),)]) == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("role", "uses"),
+    [
+        (Role.INPUT, [Use(2, 8, 20, True)]),
+        (Role.OUTPUT, [Use(2, 8, 20, False)]),
+        (Role.TEMP, [Use(2, 8, 20, False)]),
+        (Role.SCRATCH, [Use(2, 8, 44, False)]),
+        (Role.PACKED, []),
+    ],
+)
+def test_a_phase_says_what_it_uses(role, uses):
+    """Scratch of each thread; nothing that was packed before any run."""
+    phase = Phase(None, (Argument("x", role, Ref(2, 8, 12)),), {}, 1)
+    assert list(phase.uses(3)) == uses
+
+
+USES = st.builds(
+    lambda base, start, length, reads: Use(base, start, start + length, reads),
+    st.integers(0, 1), st.integers(0, 12), st.integers(0, 5), st.booleans(),
+)  # fmt: skip
+PARTS = st.lists(st.lists(USES, max_size=3), max_size=14)
+
+
+@given(PARTS)
+def test_all_that_touch_the_same_bytes_wait_and_no_others(parts):
+    waits = waits_of(parts)
+    pairs = [(i, j) for i, j in combinations(range(len(parts)), 2) if conflict(parts[i], parts[j])]
+    asked = [sorted({i for i, k in pairs if k == j}) for j in range(len(parts))]
+    assert after(waits) == after(asked)
+    # Without what follows from the others.
+    assert all(
+        not any(i in after(waits)[k] for k in earlier if k != i)
+        for earlier in waits for i in earlier
+    )  # fmt: skip
+
+
+@given(PARTS)
+def test_a_team_meets_where_it_has_to_and_nowhere_else(parts):
+    groups = list(between_meetings(meetings(waits_of(parts))))
+    assert [i for group in groups for i in group] == list(range(len(parts)))
+    for group in groups:
+        assert not any(conflict(parts[i], parts[j]) for i, j in combinations(group, 2))
+    for group, then in pairwise(groups):
+        assert any(conflict(parts[i], parts[then[0]]) for i in group)
+
+
+def test_the_fake_runs_what_may_come_later_first():
+    assert latest_first([(), (), ()]) == (2, 1, 0)
+    assert latest_first([(), (0,), (0,), (1, 2), ()]) == (4, 0, 2, 1, 3)
