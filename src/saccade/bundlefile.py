@@ -29,7 +29,7 @@ from saccade.signature import Signature
 __all__ = ["BundleFile", "BundleHead", "BundlePart", "is_bundle", "open_bundle", "write_bundle"]
 
 _BUNDLE = b"saccade bundle "
-_MAGIC = _BUNDLE + b"4"
+_MAGIC = _BUNDLE + b"5"
 _PREFIX = struct.Struct("<16sQ32s")
 _ALIGN = 4096  # bytes: entries are mapped
 _LONGEST_HEADER = 1 << 28

@@ -165,7 +165,7 @@ def test_transposed_work_is_that_of_the_gradient():
         (
             Conv2d(epilogue=parse("add($0, $1)")),
             [(1, 3, 5, 5), (4, 3, 3, 3), (1, 3, 1, 1)],
-            "does not broadcast",
+            r"fused behind it \[1, 3, 1, 1\] does not broadcast to \[1, 4, 3, 3\]",
         ),
         (Conv2d(epilogue=parse("add($0, $1)")), [(1, 3, 5, 5), (4, 3, 3, 3)], "lacks operands"),
         (

@@ -131,8 +131,9 @@ def expect_epilogue(
     expect(
         op, needed <= len(operands), f"epilogue {epilogue} lacks operands: {len(operands)} given"
     )
-    for position, operand in enumerate(operands, start=1):
-        name = f"epilogue operand ${position}"
+    # In words of the file: users meet this with sizes that do not fit each other.
+    name = "an operand of what is fused behind it"
+    for operand in operands:
         fits = operand.dtype in (result.dtype, DType.BOOL)
         expect(op, fits, f"{name} is {operand.dtype.value}, the result {result.dtype.value}")
         expect_broadcastable(op, operand.shape, result.shape, name)

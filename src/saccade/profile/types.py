@@ -115,7 +115,8 @@ class Profile:
 
     Attributes:
         steps: In order.
-        total: Median microseconds from the first step's start to the last step's end.
+        total: Median microseconds from the first step's start to the last step's end. Each step has
+            the team for itself, so that a run may take less where small ones do not wait.
         floor: What the plan cannot be faster than, in microseconds.
         shares: Where the threads' time went.
         threads: Width of the team.
