@@ -10,14 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from saccade.backends.cpu.runtime.driver import TEAM_WORDS, driver
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["FutexTeam", "Inline", "Job", "Team", "shared_team"]
 
