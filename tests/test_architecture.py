@@ -57,7 +57,7 @@ IMPORTS = {
     "caches": {"errors", "files", "locks", "logs", "options"},
     "processes": {"errors", "fork_server", "forking", "locks", "options"},
     "kernels/cases": {"ir", "opdefs"},
-    "layout": {"errors", "ir", "kernels", "limits", "opdefs"},
+    "layout": {"errors", "ir", "kernels", "limits", "opdefs", "waits"},
     "passes": {"errors", "ir", "limits", "opdefs"},
     "frontend": {
         "caches",
@@ -73,7 +73,7 @@ IMPORTS = {
     },
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
     "backends/cpu/fusions": {"backends/cpu/target", "ir", "kernels/cases", "layout", "opdefs"},
-    "plan": {"devices", "errors", "ir", "kernels", "layout", "limits", "locks", "tables", "waits"},
+    "plan": {"devices", "errors", "ir", "kernels", "layout", "limits", "locks", "tables"},
     "tuning": {"caches", "errors", "files", "ir", "kernels", "layout"},
     "backends/cuda/fusions": {"ir", "kernels/cases", "layout", "opdefs"},
     "backends/cpu/passes": {"ir", "opdefs", "options", "passes"},

@@ -10,6 +10,7 @@ import torch
 
 import saccade.ops  # noqa: F401 - registers the operators
 from saccade import ops
+from saccade.backends.cpu.runtime.driver import PHASE_WORDS
 from saccade.backends.cpu.runtime.operation import _ExecutionContext
 from saccade.errors import OperandError
 from saccade.ops import _execute, _plan
@@ -97,7 +98,7 @@ def contents(operation, count):
     """All words of an execution context but addresses in it; what is needed beside them."""
     context = _ExecutionContext(operation)
     assert context.fill(operation._fill, count)
-    codes = context.words[operation.table : operation.starts[0] : 2]
+    codes = context.words[operation.table : operation.starts[0] : PHASE_WORDS]
     return codes, context.words[operation.starts[0] :], context.busy, context.nbytes
 
 

@@ -15,6 +15,7 @@ from saccade.ir import BodyOp, Dim, Graph, Node, Op, Value
 from saccade.kernels.base import View
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
+from saccade.layout.order import interleaved
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Decisions, Selector
 from saccade.layout.sizes import add_shapes, bound, check_empty, check_guards, fitted, shapes_of
@@ -91,17 +92,17 @@ def assign(
     # The caller's arrays are row-major, however their values are stored.
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}
     # By now all calls were asked about, so that it is known which tuned choices found no use.
+    steps, beside = interleaved(work.steps, threads)
     return GraphLayout(
-        tuple(work.steps),
+        steps,
         tuple(places.buffers),
         tuple(dense[v] for v in graph.inputs),
         tuple(dense[v] for v in graph.outputs),
         (*chosen.notes, *places.notes),
-        backend.speeds,
-        exact,
-        chosen.searched,
+        backend.speeds, exact, chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
         device=backend.device, alignment=backend.alignment, side_by_side=backend.side_by_side,
+        beside=beside,
     )  # fmt: skip
 
 

@@ -251,6 +251,7 @@ class GraphLayout:
         device: The device that it was made for.
         alignment: Bytes that whatever lies in the arena begins at a multiple of.
         side_by_side: Whether steps that do not wait for each other run at the same time.
+        beside: For each step the last one that may run beside it (`order`).
     """
 
     steps: tuple[StepLayout, ...]
@@ -265,6 +266,7 @@ class GraphLayout:
     device: str = field(kw_only=True)
     alignment: int = field(kw_only=True)
     side_by_side: bool = field(default=False, kw_only=True)
+    beside: tuple[int, ...] = field(kw_only=True)
 
     def all_steps(self) -> Iterator[StepLayout]:
         """The steps, those of bodies behind the step that they belong to."""

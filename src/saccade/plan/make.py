@@ -16,7 +16,6 @@ from saccade.layout import BufferKind, GraphLayout, StepLayout, Stored
 from saccade.limits import Deadline, Limits
 from saccade.locks import cached_property
 from saccade.plan.offsets import LiveBlock, assign_offsets, live_bytes
-from saccade.plan.order import interleaved
 from saccade.plan.rows import all_row_counts
 from saccade.plan.types import Constant, Cut, Plan, Port, Ref, RowCount, Slot, Step
 
@@ -31,9 +30,6 @@ _SMALL, _LATER, _MORE = 256 << 10, 64, 32 << 20
 late, and what that may cost. Whoever writes where another one has read waits for it; small steps
 leave most of a machine idle, so that waiting is what they take (one H200, the 90 classes of
 SSDLite: 5.3 ms one after the other, 3.1 side by side)."""
-_WINDOW = 64
-"""Small steps for each thread that are looked at for some that can run side by side (SSDLite, two
-threads of a Zen 4: 32 to 10 000 take the same 9.5 ms for 10.7, 512 three times the memory)."""
 
 
 def make(
@@ -59,8 +55,7 @@ def make(
         PlanError: If the arena would be larger, or if it takes longer.
         OutOfMemoryError: If it needs more memory than there are addresses.
     """
-    laid, beside = interleaved(laid, _WINDOW * threads)
-    planner = _Planner(graph, laid, sizes, Binder(threads, alignment=laid.alignment), beside)
+    planner = _Planner(graph, laid, sizes, Binder(threads, alignment=laid.alignment))
     planner.lifetimes()
     planner.merge_aliases()
     limits = limits or Limits()
@@ -131,7 +126,6 @@ class _Planner:
     laid: GraphLayout
     symbols: Mapping[str, int]
     binder: Binder
-    beside: Sequence[int]
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     before: dict[int, int] = field(default_factory=dict)
     root: dict[int, int] = field(default_factory=dict)
@@ -188,7 +182,7 @@ class _Planner:
             and self.spans[source][1] == i
             and self.spans[result][0] == i
             # Else a step beside it would have to be done with the operand first.
-            and self.beside[self.before[source]] < i
+            and self.laid.beside[self.before[source]] < i
         )
 
     def _read_twice(self, step: StepLayout, operand: int) -> bool:
@@ -208,16 +202,16 @@ class _Planner:
             if buffer not in self.root:
                 keys.append(buffer)
                 nbytes = self.laid.buffers[buffer].nbytes
-                blocks.append(LiveBlock.aligned(nbytes, first, self.beside[last], alignment))
+                blocks.append(LiveBlock.aligned(nbytes, first, self.laid.beside[last], alignment))
         # Workspaces live as long as their step, and lie where no value does meanwhile.
         for i, step in enumerate(self.laid.steps):
             needed = self.binder.workspace(step.launches)
             for key, nbytes in needed.temps.items():
                 keys.append((i, key))
-                blocks.append(LiveBlock.aligned(nbytes, i, self.beside[i], alignment))
+                blocks.append(LiveBlock.aligned(nbytes, i, self.laid.beside[i], alignment))
             if needed.scratch:
                 keys.append((i, "scratch"))
-                blocks.append(LiveBlock.aligned(needed.scratch, i, self.beside[i], alignment))
+                blocks.append(LiveBlock.aligned(needed.scratch, i, self.laid.beside[i], alignment))
         live = live_bytes(blocks)
         if self.laid.side_by_side:
             kept = [b._replace(last=b.last + _LATER) if b.nbytes <= _SMALL else b for b in blocks]

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_graphs import ADD, RELU, Builder, laid_out, plan_of
 
+from saccade.layout.order import interleaved
 from saccade.plan import make
-from saccade.plan.order import interleaved
 from saccade.testing.simulate import live_masks
 from saccade.waits import meetings, waits_of
-
-EVERY = 1000
 
 
 def classes(count, length, side=4, before=lambda b: b.inputs[0]):
@@ -36,46 +34,59 @@ def names(steps):
     return [step.name for step in steps]
 
 
-def order(laid, window=EVERY):
-    """Numbers of the steps as they were, and the ends of those that run side by side."""
-    before = names(laid.steps)
-    found, beside = interleaved(laid, window)
-    return [before.index(name) for name in names(found.steps)], list(beside)
+def order(graph, change=lambda steps: steps):
+    """Numbers of the steps as the graph has them, and the last ones that run beside them."""
+    before = names(graph.nodes)
+    laid = laid_out(graph, 16)
+    ordered = sorted(laid.steps, key=lambda step: before.index(step.name))
+    found, beside = interleaved(change(ordered), 16)
+    return [before.index(step.name) for step in found], list(beside)
 
 
 def test_chains_advance_together():
-    steps, beside = order(laid_out(classes(3, 2)))
+    steps, beside = order(classes(3, 2))
     assert steps == [0, 2, 4, 1, 3, 5, 6, 7, 8]
     assert beside == [2, 2, 2, 5, 5, 5, 6, 7, 8]
 
 
 def test_a_chain_stays_as_it_is():
-    laid = laid_out(classes(1, 5))
-    assert order(laid) == (list(range(6)), list(range(6)))
+    assert order(classes(1, 5)) == (list(range(6)), list(range(6)))
 
 
-def test_the_window_is_what_may_be_mixed():
+def test_the_window_is_what_may_be_mixed(monkeypatch):
     """One that ends makes room for the next."""
-    laid = laid_out(classes(4, 2))
-    assert order(laid, 1) == (list(range(12)), list(range(12)))
-    steps, beside = order(laid, 3)
-    assert steps == [0, 2, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert beside[:7] == [1, 1, 4, 4, 4, 6, 6]
+    graph = classes(4, 2)
+    steps = laid_out(graph, 1).steps
+    monkeypatch.setattr("saccade.layout.order._WINDOW", 1)
+    assert interleaved(alone := interleaved(steps, 1)[0], 1) == (alone, tuple(range(12)))
+    ordered = sorted(steps, key=lambda step: names(graph.nodes).index(step.name))
+    found, beside = interleaved(ordered, 3)
+    assert [ordered.index(step) for step in found] == [0, 2, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert beside[:7] == (1, 1, 4, 4, 4, 6, 6)
 
 
 def test_large_steps_stay_where_they_are(monkeypatch):
-    laid = laid_out(classes(3, 2, side=16))
-    monkeypatch.setattr("saccade.plan.order._SMALL", 8 * 16 * 16 * 4)
-    assert order(laid)[0][:3] == [0, 2, 4]
-    monkeypatch.setattr("saccade.plan.order._SMALL", 8 * 16 * 16 * 4 - 1)
-    assert order(laid) == (list(range(9)), list(range(9)))
+    graph = classes(3, 2, side=16)
+    monkeypatch.setattr("saccade.layout.order._SMALL", 8 * 16 * 16 * 4)
+    assert order(graph)[0][:3] == [0, 2, 4]
+    monkeypatch.setattr("saccade.layout.order._SMALL", 8 * 16 * 16 * 4 - 1)
+    assert order(graph) == (list(range(9)), list(range(9)))
 
 
 def test_steps_on_the_host_stay_where_they_are():
-    laid = laid_out(classes(3, 2))
-    host = laid.steps[2]._replace(choice=replace(laid.steps[2].choice, kernel=None))
-    steps, _ = order(replace(laid, steps=(*laid.steps[:2], host, *laid.steps[3:])))
-    assert steps == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    def hosted(steps):
+        steps[2] = steps[2]._replace(choice=replace(steps[2].choice, kernel=None))
+        return steps
+
+    assert order(classes(3, 2), hosted)[0] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_plans_have_the_steps_of_their_layout_in_order():
+    """Tuning knows steps of both by number."""
+    graph = classes(5, 3)
+    laid = laid_out(graph, 2)
+    assert names(make(graph, laid, {}, 2, "avx512").steps) == names(laid.steps)
+    assert laid.steps == interleaved(laid.steps, 2)[0] and max(laid.beside) == len(laid.steps) - 1
 
 
 def test_steps_side_by_side_meet_once():
@@ -116,14 +127,11 @@ def tangles(draw):
 
 
 @settings(max_examples=40, deadline=None)
-@given(tangles(), st.sampled_from([1, 2, 5, EVERY]))
-def test_everything_is_written_before_it_is_read_whatever_the_graph(graph, window):
-    laid = laid_out(graph)
-    found, beside = interleaved(laid, window)
-    assert sorted(names(found.steps)) == sorted(names(laid.steps))
-    plan = make(graph, found, {}, 2, "avx512")
-    live_masks(plan)  # raises if something is read that nobody wrote
-    for _, level in groupby(zip(found.steps, beside, strict=True), lambda pair: pair[1]):
+@given(tangles(), st.sampled_from([1, 2, 16]))
+def test_everything_is_written_before_it_is_read_whatever_the_graph(graph, threads):
+    laid = laid_out(graph, threads)
+    live_masks(make(graph, laid, {}, threads, "avx512"))  # raises if nobody wrote what is read
+    for _, level in groupby(zip(laid.steps, laid.beside, strict=True), lambda pair: pair[1]):
         for (one, _), (other, _) in combinations(level, 2):
             written = {stored.buffer for stored in one.outputs}
             assert not written & {stored.buffer for stored in other.inputs}
