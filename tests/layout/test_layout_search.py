@@ -289,7 +289,7 @@ def test_any_choice_of_storage_computes_the_same(seed):
                           layout.Choice(None, 0.0, ()), (), s.note) for s in laid.steps),
             laid.buffers, laid.inputs, laid.outputs, laid.notes, laid.speeds,
             device=laid.device, alignment=laid.alignment,
-            side_by_side=laid.side_by_side,
+            side_by_side=laid.side_by_side, beside=laid.beside,
         )  # fmt: skip
         plan = planner.make(graph, bare, {}, 1, device.target.isa)
         results.append(device.build(plan, graph, f"random{seed}").run([x]))
