@@ -40,14 +40,14 @@ def after(waits):
 def test_a_chain_waits_link_by_link():
     links = [(read(64 * i, 64 * i + 64), write(64 * i + 64, 64 * i + 128)) for i in range(5)]
     assert waits_of(links) == [(), (0,), (1,), (2,), (3,)]
-    assert meetings(waits_of(links)) == [False, True, True, True, True]
+    assert meetings(links) == [False, True, True, True, True]
 
 
 def test_readers_run_side_by_side():
     readers = [(read(0, 64), write(64 * i, 64 * i + 64)) for i in (1, 2, 3)]
-    waits = waits_of([(write(0, 64),), *readers, (read(64, 256), write(0, 4, base=1))])
-    assert waits == [(), (0,), (0,), (0,), (1, 2, 3)]
-    assert meetings(waits) == [False, True, False, False, True]
+    parts = [(write(0, 64),), *readers, (read(64, 256), write(0, 4, base=1))]
+    assert waits_of(parts) == [(), (0,), (0,), (0,), (1, 2, 3)]
+    assert meetings(parts) == [False, True, False, False, True]
 
 
 def test_memory_of_others_is_waited_for():
@@ -60,6 +60,7 @@ def test_memory_of_others_is_waited_for():
 
 def test_what_is_empty_is_not_waited_for():
     assert waits_of([(write(0, 64),), (read(5, 5),)]) == [(), ()]
+    assert meetings([(write(0, 64),), (read(5, 5),)]) == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_all_that_touch_the_same_bytes_wait_and_no_others(parts):
 
 @given(PARTS)
 def test_a_team_meets_where_it_has_to_and_nowhere_else(parts):
-    groups = list(between_meetings(meetings(waits_of(parts))))
+    groups = list(between_meetings(meetings(parts)))
     assert [i for group in groups for i in group] == list(range(len(parts)))
     for group in groups:
         assert not any(conflict(parts[i], parts[j]) for i, j in combinations(group, 2))

@@ -34,13 +34,8 @@ def waits_of(parts: Iterable[Iterable[Use]]) -> list[tuple[int, ...]]:
     behind: list[int] = []  # for each part a bit for every one that it comes after
     waits = []
     for number, uses in enumerate(parts):
-        found: set[int] = set()
-        for use in uses:
-            if use.start < use.stop:
-                memory[use.base].touch(use, number, found)
-        found.discard(number)
         after, kept = 0, []
-        for other in sorted(found, reverse=True):
+        for other in sorted(_touch(memory, uses, number), reverse=True):
             if not after >> other & 1:
                 kept.append(other)
                 after |= behind[other] | 1 << other
@@ -49,18 +44,19 @@ def waits_of(parts: Iterable[Iterable[Use]]) -> list[tuple[int, ...]]:
     return waits
 
 
-def meetings(waits: Sequence[Sequence[int]]) -> list[bool]:
+def meetings(parts: Iterable[Iterable[Use]]) -> list[bool]:
     """For each part whether a team that runs them in order meets before it.
 
     Between two meetings no part waits for another one, so that a thread that finds nothing left to
     do in one goes on with the next.
 
     Args:
-        waits: As `waits_of` gives them.
+        parts: As of `waits_of`, which says more, and takes longer.
     """
+    memory = defaultdict[int, _Touched](_Touched)
     found, since = [], 0
-    for number, earlier in enumerate(waits):
-        meets = max(earlier, default=-1) >= since
+    for number, uses in enumerate(parts):
+        meets = max(_touch(memory, uses, number), default=-1) >= since
         if meets:
             since = number
         found.append(meets)
@@ -72,6 +68,16 @@ def between_meetings(meets: Sequence[bool]) -> Iterator[range]:
     cuts = [0, *(i for i, met in enumerate(meets) if met and i), len(meets)]
     for first, end in pairwise(cuts):
         yield range(first, end)
+
+
+def _touch(memory: defaultdict[int, _Touched], uses: Iterable[Use], number: int) -> set[int]:
+    """Note what a part does, and whom it waits for."""
+    found: set[int] = set()
+    for use in uses:
+        if use.start < use.stop:
+            memory[use.base].touch(use, number, found)
+    found.discard(number)
+    return found
 
 
 @dataclass

@@ -11,13 +11,13 @@ from layout_graphs import ADD, RELU, Builder, laid_out, plan_of
 from saccade.layout.order import interleaved
 from saccade.plan import make
 from saccade.testing.simulate import live_masks
-from saccade.waits import meetings, waits_of
+from saccade.waits import meetings
 
 
-def classes(count, length, side=4, before=lambda b: b.inputs[0]):
+def classes(count, length, side=4):
     """Chains of as many convolutions behind one value, one chain after the other."""
     b = Builder((1, 8, side, side))
-    x = before(b)
+    x = b.inputs[0]
     ends = []
     for _ in range(count):
         y = x
@@ -93,7 +93,7 @@ def test_steps_side_by_side_meet_once():
     """None takes memory that another one beside it needs, be it an operand in whose place it is."""
     plan = plan_of(classes(3, 3))
     phases = [phase for step in plan.steps for phase in step.phases]
-    assert sum(meetings(waits_of(phase.uses(plan.threads) for phase in phases))) == 5
+    assert sum(meetings(phase.uses(plan.threads) for phase in phases)) == 5
     b = Builder((1, 8, 4, 4))
     x = b.conv(b.inputs[0], 8)
     both = [b.add(RELU, x), b.add(RELU, x)]
@@ -137,9 +137,13 @@ def test_everything_is_written_before_it_is_read_whatever_the_graph(graph, threa
             assert not written & {stored.buffer for stored in other.inputs}
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_the_arena_grows_by_what_is_side_by_side_alone(threads):
-    graph = classes(64, 4)
-    plan = make(graph, laid_out(graph, threads), {}, threads, "avx512")
-    one = 8 * 4 * 4 * 4
-    assert plan.arena_bytes <= one * (64 + 2 * 64 * threads)
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_arena_grows_by_what_is_side_by_side_alone(monkeypatch, threads):
+    """The ends of all chains, which wait for their sum, and what is between two steps."""
+    chains, window, one = 96, 8, 8 * 4 * 4 * 4
+    graph = classes(chains, 4)
+    most = one * (chains + 2 * window * threads)
+    monkeypatch.setattr("saccade.layout.order._WINDOW", window)
+    assert make(graph, laid_out(graph, threads), {}, threads, "avx512").arena_bytes <= most
+    monkeypatch.setattr("saccade.layout.order._WINDOW", 1000)
+    assert make(graph, laid_out(graph, threads), {}, threads, "avx512").arena_bytes > most

@@ -191,12 +191,12 @@ def _native(
 ) -> Native:
     """A segment; codes that are not `known` are added, with parameters if these are `named`."""
     with forkless:
-        from saccade.waits import meetings, waits_of  # noqa: PLC0415 - see `_counted`
+        from saccade.waits import meetings  # noqa: PLC0415 - see `_counted`
 
     words: list[int] = []
     table: list[tuple[int, int, bool]] = []
     phases = [(step.kernel or "", phase) for step in steps for phase in step.phases]
-    meets = meetings(waits_of(phase.uses(threads) for _, phase in phases))
+    meets = meetings(phase.uses(threads) for _, phase in phases)
     for (kernel, phase), met in zip(phases, meets, strict=True):
         file = files[kernel, phase.config]
         if file.symbol not in codes:
