@@ -128,8 +128,8 @@ class Conv2d(Op):
         enough = self.prologue.operands <= 1 + len(operands)
         expect(self, enough, f"prologue {self.prologue} lacks operands: {len(operands)} given")
         target = (x.shape[0], x.shape[1], 1, 1)
-        for position, operand in enumerate(operands, start=1):
-            name = f"prologue operand ${position}"
+        name = "an operand of what is fused before it"
+        for operand in operands:
             expect_same_dtype(self, (x, operand))
             expect_rank(self, operand, 4, name)
             expect_broadcastable(self, operand.shape, target, name)

@@ -25,8 +25,8 @@ def small_steps(report: Report) -> Found | None:
     phases = sum(len(step.phases) for step in report.steps)
     return Found(
         f"{100 * lost / whole:.0f}% of the time is spent between steps",
-        f"{phases} phases begin and end with a barrier, whatever they compute. With "
-        f"{_BATCH} images in each run they are as many.",
+        f"Every thread goes through {phases} phases, whatever they compute, and meets the others "
+        f"where one waits for another. With {_BATCH} images in each run they are as many.",
         lost * (1 - 1 / _BATCH),
         _with_batch(report, _BATCH),
     )
