@@ -15,7 +15,7 @@ import pytest
 from saccade.backends.cuda.codegen.checked import CheckedCubin, checked_ptx
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import CodeKey
-from saccade.backends.cuda.fusions import Conv2dPoint, Conv2dSum
+from saccade.backends.cuda.fusions import Conv2dPoint, Conv2dSubPixel, Conv2dSum
 from saccade.backends.cuda.fusions.cases import CASES as FUSED
 from saccade.backends.cuda.gpus import GPUS
 from saccade.errors import CompileError, DeviceError, OptionError, OutOfBoundsError
@@ -37,7 +37,8 @@ from saccade.testing.gpu_code import CodeFile, GpuCode, write_code
 HERE = Path(__file__).parent
 TARGET = target_of(GPUS["h200"])
 EVERY = gpu_cases(TARGET, 1000)
-HALVES = {Conv2dPoint, Conv2dSum}  # float32 is not joined: products of it take no tensor cores
+HALVES = {Conv2dPoint, Conv2dSubPixel, Conv2dSum}
+"""Float32 is not joined: products of it take no tensor cores."""
 
 
 def small(kernel, variant=0):

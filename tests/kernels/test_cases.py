@@ -154,14 +154,16 @@ def half(case):
 GLUON = {
     "conv2d.few_channels_lanes", "conv2d.few_outputs_lanes", "conv2d.hopper",
     "conv2d.hopper_point", "conv2d.hopper_rows", "conv2d.hopper_stationary", "conv2d.hopper_stem",
-    "conv2d.hopper_sum", "conv2d.hopper_teams", "conv2d.stem_lanes", "deform.hopper",
-    "matmul.hopper", "matmul.hopper_stationary", "matmul.hopper_teams",
+    "conv2d.hopper_subpixel", "conv2d.hopper_sum", "conv2d.hopper_teams", "conv2d.stem_lanes",
+    "deform.hopper", "matmul.hopper", "matmul.hopper_stationary", "matmul.hopper_teams",
 }  # fmt: skip
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_*hopper*.py` and
 `test_cuda_lanes.py` hold NumPy models of their code, a GPU runs their cases
 (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 LATER = {"Resample": "runs on CPUs so far"}
-COMPILED = dict.fromkeys(("Conv2dPoint", "Conv2dSum"), "its only kernel is one of those")
+COMPILED = dict.fromkeys(
+    ("Conv2dPoint", "Conv2dSubPixel", "Conv2dSum"), "its only kernel is one of those"
+)
 CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why; those in `LATER`, too."""
 CUDA = Device(

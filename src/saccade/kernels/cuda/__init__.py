@@ -58,6 +58,10 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv2d.hopper_teams", ("Conv2d",), "conv2d.hopper_teams", "CONV2D_HOPPER_TEAMS"
     ),
     CudaListed("conv2d.hopper_sum", ("Conv2dSum",), "conv2d.hopper_sum", "CONV2D_HOPPER_SUM"),
+    CudaListed(
+        "conv2d.hopper_subpixel", ("Conv2dSubPixel",),
+        "conv2d.hopper_subpixel", "CONV2D_HOPPER_SUBPIXEL",
+    ),
     CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
     CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),
     CudaListed(

@@ -13,6 +13,7 @@ from saccade.kernels.cuda.precision import product_dtype
 __all__ = [
     "LAUNCH",
     "PROGRAM",
+    "SHARED_PORT",
     "cached_micros",
     "moved_bytes",
     "operation_micros",
@@ -26,6 +27,9 @@ H200)."""
 PROGRAM = 1.25e-3
 """Microseconds from the start of a program to that of the next, whatever they do: 75 000 programs
 of a vector norm took 94.6, 920 000 of a copy 1 112 (one H200)."""
+SHARED_PORT = 202e3
+"""Bytes a microsecond from and to a multiprocessor's shared memory: 128 a cycle, nearly (fitted to
+64 times of 16 convolutions on one H100)."""
 _CACHE = 0.89  # of the L2 cache's rate, which loads of threads reach (an estimate)
 
 

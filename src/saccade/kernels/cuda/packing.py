@@ -12,6 +12,7 @@ from saccade.kernels.cuda.conv2d.pack_lanes import (
     pack_lane_rows,
     pack_lane_taps,
 )
+from saccade.kernels.cuda.conv2d.pack_subpixel import pack_subpixel
 from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_filter_rows,
     pack_flat_taps,
@@ -33,6 +34,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "cuda.lane_taps": pack_lane_taps,
         "cuda.matrix": pack_matrix,
         "cuda.row_taps": pack_row_taps,
+        "cuda.subpixel": pack_subpixel,
         "cuda.taps": pack_taps,
         "cuda.transposed_taps": pack_transposed_taps,
     }

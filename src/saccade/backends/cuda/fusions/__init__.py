@@ -1,8 +1,8 @@
 """Fusions that pay on GPUs alone: their operators, and the rewrites that layout asks for.
 
-    attention, conv_sum, conv_point         the operators: shape rule, NumPy reference, work
-    fuse_attention, sum_convs, point_convs  the rewrites; what they leave alone, and why
-    decide                                  what layout knows: `CudaFusions`
+    attention, conv_sum, conv_point, conv_subpixel  operators: shape rule, NumPy reference, work
+    fuse_attention, sum_convs, point_convs, subpixel_convs  rewrites; what they leave alone, and why
+    decide                                          what layout knows: `CudaFusions`
 
 Kernels import the operators from here, `decide` is the backend's. `opdefs` knows none of them: what
 reads operators back by name is given `OPERATORS`.
@@ -15,12 +15,13 @@ from types import MappingProxyType
 
 from saccade.backends.cuda.fusions.attention import Attention
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
+from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
 from saccade.ir import Op
 
-__all__ = ["OPERATORS", "Attention", "Conv2dPoint", "Conv2dSum"]
+__all__ = ["OPERATORS", "Attention", "Conv2dPoint", "Conv2dSubPixel", "Conv2dSum"]
 
 OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
-    {"Attention": Attention, "Conv2dPoint": Conv2dPoint, "Conv2dSum": Conv2dSum}
+    {op.__name__: op for op in (Attention, Conv2dPoint, Conv2dSubPixel, Conv2dSum)}
 )
 """The operators that GPUs add to `opdefs`, by family."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from saccade.backends.cuda.fusions.attention import Attention
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
+from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
 from saccade.ir import DType
 from saccade.ir.expr import parse
@@ -180,6 +181,53 @@ _POINTS = (
     ),
 )  # fmt: skip
 
+
+def _upscaled(
+    name: str, first: Conv2d, *shapes: _Shape, own: int = 0, second: Conv2d | None = None,
+    whole: bool = False,
+) -> Case:  # fmt: skip
+    """A sub-pixel convolution and one of its image: x, w, w2, the `own` of the first epilogue."""
+    operands = tuple(
+        Operand(
+            shape, constant=i in (1, 2), values=WHOLE if whole else NORMAL,
+            storage=LAST if len(shape) == 4 and i not in (1, 2) else ROWS,
+        )
+        for i, shape in enumerate(shapes)
+    )  # fmt: skip
+    terms = 0 if whole else prod(shapes[1][1:]) * prod(shapes[2][1:])
+    op = Conv2dSubPixel(first, second or Conv2d(padding=_SAME), own)
+    return Case(name, op, operands, terms=terms)
+
+
+_BLOCKS = DepthToSpaceStore(2, "CRD")
+_UPSCALED = (
+    _upscaled(
+        "upscaled", Conv2d(padding=_SAME, epilogue=_BIAS_RELU, store=_BLOCKS), (2, 32, 9, 70),
+        (64, 32, 3, 3), (3, 16, 3, 3), (64, 1, 1), (3, 1, 1), own=1,
+        second=Conv2d(padding=_SAME, epilogue=_BIAS_RELU),
+    ),
+    _upscaled(
+        "upscaled-blocks-apart",
+        Conv2d(padding=_SAME, epilogue=_BIAS_RELU, store=DepthToSpaceStore(2, "DCR")),
+        (1, 16, 13, 62), (32, 16, 3, 3), (1, 8, 3, 3), (32, 1, 1), own=1,
+    ),
+    _upscaled(
+        "upscaled-ones", Conv2d(padding=_SAME, epilogue=parse("add($0, 1.0)"), store=_BLOCKS),
+        (1, 32, 5, 129), (64, 32, 3, 3), (4, 16, 3, 3),
+    ),
+    _upscaled(
+        "upscaled-by-points", Conv2d(store=_BLOCKS), (3, 24, 7, 5), (96, 24, 1, 1), (2, 24, 3, 3)
+    ),
+    _upscaled(
+        "upscaled-two-rows", Conv2d(padding=(1, 2, 0, 0), store=_BLOCKS), (1, 8, 40, 63),
+        (32, 8, 2, 3), (3, 8, 3, 3), whole=True,
+    ),
+    _upscaled(
+        "upscaled-tall", Conv2d(padding=_SAME, store=_BLOCKS), (1, 24, 300, 4), (64, 24, 3, 3),
+        (3, 16, 3, 3),
+    ),
+)  # fmt: skip
+
 _QUARTERS = Whole(-8, 8, 0.25)  # so that magnitudes are equal
 
 
@@ -232,7 +280,7 @@ _NORMS = (
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
     {
         "attention": _ATTENTIONS,
-        "conv2d": (*_SUMS, *_POINTS),
+        "conv2d": (*_SUMS, *_POINTS, *_UPSCALED),
         "matmul": _PRODUCTS,
         "norm": _NORMS,
     }

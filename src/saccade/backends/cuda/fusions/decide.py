@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cuda.fusions.fuse_attention import fuse_attention
-from saccade.backends.cuda.fusions.point_convs import conv_pairs
+from saccade.backends.cuda.fusions.subpixel_convs import subpixel_pairs
 from saccade.ir import Graph
 from saccade.layout import Pairs, Shapes, Taken
 
@@ -25,6 +25,6 @@ class CudaFusions:
         return fuse_attention(graph, shapes, taken)
 
     def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
-        """What may become a `Conv2dSum` or a `Conv2dPoint`, at any size."""
+        """What may become a `Conv2dSum`, `Conv2dPoint` or `Conv2dSubPixel`, at any size."""
         del shapes, tuned
-        return conv_pairs(graph)
+        return subpixel_pairs(graph)

@@ -15,8 +15,8 @@ from saccade.ir.expr import parse, subtrees
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
 
 __all__ = [
-    "beside_tiles", "gluon_epilogue_of", "gluon_fetch_of", "gluon_prologue_of", "tile_bytes",
-    "tiles_of",
+    "beside_tiles", "gluon_epilogue_of", "gluon_fetch_of", "gluon_known_of", "gluon_prologue_of",
+    "tile_bytes", "tiles_of",
 ]  # fmt: skip
 
 _PLACES = "n, k, p, q, row_mask, channel_mask"
@@ -84,7 +84,8 @@ def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str | None:
 
 
 def gluon_epilogue_of(
-    code: EpilogueCode, name: str = "epilogue", *, moved: bool = False, rounded: bool = False
+    code: EpilogueCode, name: str = "epilogue", *, moved: bool = False, rounded: bool = False,
+    known: bool = False,
 ) -> str:  # fmt: skip
     """Text of `name(acc, n, k, p, q, row_mask, channel_mask, fetched, extra)`: the block to store.
 
@@ -93,17 +94,30 @@ def gluon_epilogue_of(
         name: What it is called.
         moved: Whether `fetched` lies as the sums do, and `extra` has only `beside_tiles`.
         rounded: Whether what is stored has 16 bits.
+        known: Whether `fetched` is what `gluon_known_of` gives.
     """
     lines, tiles = TritonLines({0: "acc"}, rounded=rounded), 0
     for i, load, tile in _loads(code, moved=moved):
         lines.names[i] = f"v{i}"
         near = f"tl.convert_layout(fetched[{tiles}], acc.type.layout)" if tile else load
-        lines.add(f"v{i} = {near}.to(tl.float32)")
-        tiles += tile
+        lines.add(f"v{i} = {f'fetched[{tiles}]' if known else f'{near}.to(tl.float32)'}")
+        tiles += tile or known
     result = lines.expression(parse(code[0]))
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"@gluon.jit\ndef {name}(acc, {_PLACES}, fetched, extra):\n"
     return f"{head}{body}    return {result}\n"
+
+
+def gluon_known_of(code: EpilogueCode, name: str = "known") -> str:
+    """Text of `name(k, channel_mask, extra)`: a tuple of the operands, for a `known` epilogue.
+
+    Args:
+        code: What it depends on; no operand varies along rows.
+        name: What it is called.
+    """
+    loads = [f"{load}.to(tl.float32)" for _, load, _ in _loads(code)]
+    body = f"({', '.join(loads)},)" if loads else "()"
+    return f"@gluon.jit\ndef {name}(k, channel_mask, extra):\n    return {body}\n"
 
 
 def gluon_prologue_of(code: EpilogueCode, name: str = "prologue") -> str:

@@ -28,7 +28,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT
 from saccade.opdefs import Conv2d
 
 __all__ = [
@@ -44,8 +44,6 @@ _MOST_STAGES = 13  # by eye: TMA is a microsecond behind at most
 _MOST_PRODUCTS = 400  # instructions of a tile: they are written out
 # Fitted to 64 times of 16 layers in float16 on one H100, and to which is the fastest of each: 10%
 # off in the mean.
-_PORT = 202e3
-"""Bytes a microsecond from and to a multiprocessor's shared memory: 128 a cycle, nearly."""
 _ASKED = 1.6e-3
 """Microseconds in which TMA brings a pixel on an H100, however few its channels."""
 _END, _READ, _READ_EARLY = 0.10, 0.47, 0.36
@@ -219,7 +217,7 @@ def rows_micros(call: CudaCall, tile: RowsTile) -> float:
     products = r * s * blocks * tile.lines * tile.depth // 16 * (tile.pixels // 64)
     exchanged = 2 * 2 * tile.lines * tile.pixels * tile.columns
     moved = products * 32.0 * (64 + tile.columns) + rows * tile.row + exchanged
-    busy = max(products * 2.0 * 64 * 16 * tile.columns / rate, moved / _PORT)
+    busy = max(products * 2.0 * 64 * 16 * tile.columns / rate, moved / SHARED_PORT)
     cached = machine.cached / machine.multiprocessors
     read = rows * max(tile.row / cached, tile.pixels * _ASKED)
     epilogue, _ = hopper_epilogue(call)
