@@ -45,6 +45,7 @@ class CudaListed(NamedTuple):
 CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
     CudaListed("conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS"),
+    CudaListed("conv2d.hopper_strips", ("Conv2d",), "conv2d.hopper_strips", "CONV2D_HOPPER_STRIPS"),
     CudaListed(
         "conv2d.hopper_point", ("Conv2dPoint",), "conv2d.hopper_point", "CONV2D_HOPPER_POINT"
     ),

@@ -228,6 +228,44 @@ _UPSCALED = (
     ),
 )  # fmt: skip
 
+
+def _strip(name: str, op: Conv2d, *shapes: _Shape, whole: bool = False) -> Case:
+    """A convolution of many pixels in a row: x, w, operands of the epilogue."""
+    operands = tuple(
+        Operand(
+            shape, constant=i == 1, values=WHOLE if whole else NORMAL,
+            storage=LAST if len(shape) == 4 and i != 1 else ROWS,
+        )
+        for i, shape in enumerate(shapes)
+    )  # fmt: skip
+    terms = 0 if whole else prod(shapes[1][1:])
+    return Case(name, op, operands, (Result(LAST),), terms)
+
+
+_STRIPS = (
+    _strip(
+        "strip-added", Conv2d(padding=_SAME, epilogue=_ADDED), (2, 64, 9, 150), (64, 64, 3, 3),
+        (64, 1, 1), (2, 64, 9, 150),
+    ),
+    _strip(
+        "strip-as-pixels",
+        Conv2d(padding=_SAME, epilogue=_BIAS_RELU, store=DepthToSpaceStore(2, "DCR")),
+        (1, 32, 7, 66), (128, 32, 3, 3), (128, 1, 1),
+    ),
+    _strip(
+        "strip-as-packed-pixels",
+        Conv2d(padding=_SAME, epilogue=_BIAS_RELU, store=DepthToSpaceStore(2, "CRD")),
+        (2, 16, 5, 65), (64, 16, 3, 3), (64, 1, 1),
+    ),
+    _strip(
+        "strip-of-many-channels", Conv2d(padding=(1, 2, 0, 0), epilogue=parse("sigmoid($0)")),
+        (1, 24, 30, 70), (136, 24, 2, 3),
+    ),
+    _strip(
+        "strip-tall", Conv2d(padding=(2, 0, 2, 0)), (1, 8, 701, 3), (8, 8, 5, 1), whole=True
+    ),
+)  # fmt: skip
+
 _QUARTERS = Whole(-8, 8, 0.25)  # so that magnitudes are equal
 
 
@@ -280,7 +318,7 @@ _NORMS = (
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
     {
         "attention": _ATTENTIONS,
-        "conv2d": (*_SUMS, *_POINTS, *_UPSCALED),
+        "conv2d": (*_SUMS, *_POINTS, *_UPSCALED, *_STRIPS),
         "matmul": _PRODUCTS,
         "norm": _NORMS,
     }

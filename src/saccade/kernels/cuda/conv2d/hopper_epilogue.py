@@ -94,14 +94,15 @@ def gluon_epilogue_of(
         name: What it is called.
         moved: Whether `fetched` lies as the sums do, and `extra` has only `beside_tiles`.
         rounded: Whether what is stored has 16 bits.
-        known: Whether `fetched` is what `gluon_known_of` gives.
+        known: Whether `extra` is what `gluon_known_of` gives.
     """
     lines, tiles = TritonLines({0: "acc"}, rounded=rounded), 0
-    for i, load, tile in _loads(code, moved=moved):
+    for beside, (i, load, tile) in enumerate(_loads(code, moved=moved)):
         lines.names[i] = f"v{i}"
-        near = f"tl.convert_layout(fetched[{tiles}], acc.type.layout)" if tile else load
-        lines.add(f"v{i} = {f'fetched[{tiles}]' if known else f'{near}.to(tl.float32)'}")
-        tiles += tile or known
+        near = f"extra[{beside - tiles}]" if known else load
+        near = f"tl.convert_layout(fetched[{tiles}], acc.type.layout)" if tile else near
+        lines.add(f"v{i} = {near}.to(tl.float32)")
+        tiles += tile
     result = lines.expression(parse(code[0]))
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"@gluon.jit\ndef {name}(acc, {_PLACES}, fetched, extra):\n"
@@ -109,13 +110,14 @@ def gluon_epilogue_of(
 
 
 def gluon_known_of(code: EpilogueCode, name: str = "known") -> str:
-    """Text of `name(k, channel_mask, extra)`: a tuple of the operands, for a `known` epilogue.
+    """Text of `name(k, channel_mask, extra)`: a tuple of operands, for a `known` epilogue.
 
     Args:
-        code: What it depends on; no operand varies along rows.
+        code: What it depends on; operands that are no tiles do not vary along rows, and `extra` has
+            only `beside_tiles`.
         name: What it is called.
     """
-    loads = [f"{load}.to(tl.float32)" for _, load, _ in _loads(code)]
+    loads = [f"{load}.to(tl.float32)" for _, load, tile in _loads(code, moved=True) if not tile]
     body = f"({', '.join(loads)},)" if loads else "()"
     return f"@gluon.jit\ndef {name}(k, channel_mask, extra):\n    return {body}\n"
 

@@ -207,7 +207,7 @@ def operand_of(
     """A row of sums through the first epilogue, as products take it; zeros beyond the image."""
     pixel = left + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
     there = (pixel >= 0) & (pixel < gl.where((row >= 0) & (row < p), q, 0))
-    done = MIDDLE(acc, 0, channel, 0, pixel, there, channel < SUMS, channels, ())
+    done = MIDDLE(acc, 0, channel, 0, pixel, there, channel < SUMS, (), channels)
     if (left < 0) | (left + 64 > q) | (row < 0) | (row >= p):
         # An epilogue may make anything of zeros.
         done = gl.where(there[:, None], done, 0.0)
@@ -248,7 +248,7 @@ def store_rows(
     at = gl.minimum(gl.maximum(at + side * 2 - 1, 0), 63)
     acc = gl.join(here, near).reshape([64, 16]) + gl.gather(outer, at, axis=0)
     acc = gl.convert_layout(acc, results_layout(), assert_trivial=True)
-    done = EPILOGUE(acc, 0, plane, 0, 0, wanted, wanted, planes, ())
+    done = EPILOGUE(acc, 0, plane, 0, 0, wanted, wanted, (), planes)
     there = (line + lower >= 0) & (line + lower < p * 2)
     gl.store(
         corner + line * y_p + place, done.to(corner.dtype.element_ty), mask=wanted & there[None, :]
