@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 BEST = {
     "hopper": 14, "hopper, several tiles": 6, "hopper_rows": 12, "hopper_stationary": 9,
-    "hopper_teams": 6, "implicit_gemm": 4,
+    "hopper_strips": 3, "hopper_teams": 6, "implicit_gemm": 4,
 }  # fmt: skip
 """How many variants of each kind are measured."""
 
@@ -148,13 +148,14 @@ def _chosen(call: Any) -> list[tuple[str, Any, Any]]:
     from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
     from saccade.kernels.cuda.conv2d.hopper_rows import CONV2D_HOPPER_ROWS
     from saccade.kernels.cuda.conv2d.hopper_stationary import CONV2D_HOPPER_STATIONARY
+    from saccade.kernels.cuda.conv2d.hopper_strips import CONV2D_HOPPER_STRIPS
     from saccade.kernels.cuda.conv2d.hopper_teams import CONV2D_HOPPER_TEAMS
     from saccade.kernels.cuda.conv2d.implicit_gemm import CONV2D_IMPLICIT_GEMM
 
     left, found = dict(BEST), []
     for kernel in (
-        CONV2D_HOPPER, CONV2D_HOPPER_ROWS, CONV2D_HOPPER_STATIONARY, CONV2D_HOPPER_TEAMS,
-        CONV2D_IMPLICIT_GEMM,
+        CONV2D_HOPPER, CONV2D_HOPPER_ROWS, CONV2D_HOPPER_STATIONARY, CONV2D_HOPPER_STRIPS,
+        CONV2D_HOPPER_TEAMS, CONV2D_IMPLICIT_GEMM,
     ):  # fmt: skip
         if kernel.supports(call) is not None:
             continue
@@ -216,6 +217,8 @@ def _tile_name(config: Any) -> str:
     tile = config.tile
     if isinstance(tile, tuple):
         return "x".join(map(str, tile))
+    if hasattr(tile, "ring"):
+        return f"{tile.columns}x{tile.depth}s{tile.ring}"
     if not hasattr(tile, "rows"):
         shape = f"{tile.lines}x{tile.pixels}x{tile.columns}x{tile.depth}"
         return f"{shape}w{tile.teams}x{tile.warps}s{tile.stages}"
