@@ -50,15 +50,27 @@ REFUSALS = {
     "blocks of pixels whose rows have 24 channels": layer(
         replace(OP, store=DepthToSpaceStore(3)), k=72
     ),
-    "blocks of pixels that are parts of wider ones": layer(
-        replace(OP, store=CRD), y=nhwc((2, 16, 18, 300), 24)
-    ),
+    "pixels of the result are parts of wider ones": layer(y=nhwc((2, 64, 9, 150), 96)),
     "TMA cannot move what is added": added(View(DType.F32, (2, 64, 9, 150), (86400, 1, 9600, 64))),
     "something is added to blocks of pixels": layer(
         replace(OP, store=CRD, epilogue=parse("add($0, $1)")), k=32,
         extra=(View(DType.F16, (2, 8, 18, 300), (43200, 1, 2400, 8)),),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        nhwc((2, 64, 9, 150), 96),
+        View(DType.F16, (2, 64, 9, 150), (86404, 1, 9600, 64)),
+        View(DType.F16, (2, 64, 9, 150), (86400, 1350, 150, 1)),
+        nhwc((1, 64, 9, 150)),
+    ],
+    ids=["parts of wider pixels", "unaligned images", "planes", "one image for all"],
+)
+def test_it_refuses_what_tma_cannot_bring(view):
+    assert STRIPS.supports(added(view)) == "TMA cannot move what is added"
 
 
 @pytest.mark.parametrize("reason", REFUSALS)

@@ -20,7 +20,12 @@ from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, HopperOperands, filters_map
+from saccade.kernels.cuda.conv2d.hopper import (
+    CONV2D_HOPPER,
+    HopperOperands,
+    filters_map,
+    unaligned,
+)
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     beside_tiles,
     gluon_epilogue_of,
@@ -40,7 +45,6 @@ _INTEGERS = ("k", "p", "across", "runs", "length", "parts")
 _PIXELS, _TEAMS = 64, 2  # of a strip; of a program
 _SPARE = 2 << 10  # bytes of shared memory for barriers and alignment
 _COLUMNS = (64, 32, 128)  # output channels of a program
-_VECTOR = 8  # elements of 16 bytes, TMA's unit
 _LEAST_STAGES, _MOST_STAGES = 3, 12  # of each team; of those that were tried
 _MOST_SUMS = 128  # registers of a thread for the rows that are under way
 _BEGIN = 2  # rows that a part takes besides its own
@@ -106,16 +110,17 @@ def _supports(call: CudaCall) -> str | None:
 def _moved(call: CudaCall) -> str | None:
     """Why TMA cannot move the result and what is added."""
     y, sums = call.outputs[0], sums_of(call)
-    if _wide(call) and y.strides[3] != y.shape[1]:
-        return "blocks of pixels that are parts of wider ones"
+    if y.strides[3] != y.shape[1]:  # a part may begin anywhere, TMA only at multiples of 16 bytes
+        return "pixels of the result are parts of wider ones"
     added = 0
     for view in call.inputs[2:]:
         strides = view.broadcast_to(sums).strides
         if not any((strides[0], *strides[2:])):
             continue
         added += 1
-        whole = view.shape == y.shape and view.dtype is y.dtype and strides[1] == 1
-        if added > 1 or not whole or any(stride % _VECTOR for stride in (strides[0], *strides[2:])):
+        whole = view.shape == y.shape and view.dtype is y.dtype
+        side_by_side = (strides[1], strides[3]) == (1, y.shape[1])
+        if added > 1 or not (whole and side_by_side) or unaligned(view):
             return "TMA cannot move what is added"
     op: Conv2d = call.op
     return "something is added to blocks of pixels" if added and op.store is not None else None

@@ -59,9 +59,9 @@ def take_programs(
     """A team takes every so manieth of `parts`: `length` rows of a strip, and R - 1 more.
 
     All of them are a multiple of R, so that each row of sums has its registers. `across` counts
-    strips, `runs` parts of a strip. `k` comes divided by 8. WIDE is how many
-    columns of sums lie side by side in a row of results; with DepthToSpace they are the channels of
-    a block's row, CHANNELS of a pixel, and packing has brought them together.
+    strips, `runs` parts of a strip. `k` comes divided by 8. With DepthToSpace WIDE columns of sums
+    are the channels of a row of a block, else it is 0; where packing has brought those of a pixel
+    together, there are CHANNELS, else 0.
     """
     kind: gl.constexpr = x.dtype
     STEPS: gl.constexpr = S * BLOCKS
