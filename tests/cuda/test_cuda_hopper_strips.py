@@ -201,6 +201,14 @@ def test_parts_are_all_rows_of_all_strips(size, taps):
         assert (i["length"] + taps[0] - 1) % taps[0] == 0
 
 
+def test_strides_of_one_row_or_image_are_those_of_packed_ones():
+    """What they are is nobody's business, and TMA takes multiples of 16 bytes alone."""
+    y = View(DType.F16, (1, 64, 1, 150), (3, 1, 5, 64))
+    (launch,) = next(iter(STRIPS.variants(layer(n=1, size=(1, 150), y=y)))).launches
+    i = launch.integers
+    assert (i["y_by_image"], i["y_by_row"], i["y_by_pixel"]) == (9600, 9600, 64)
+
+
 def test_what_is_added_comes_by_tma_and_the_rest_is_read_once():
     (launch,) = next(iter(STRIPS.variants(added(nhwc((2, 64, 9, 150)))))).launches
     entry = STRIPS.entry(launch.config)

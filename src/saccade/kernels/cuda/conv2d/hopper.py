@@ -48,7 +48,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
     "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "constants_of", "filters_map",
-    "functions_of", "hopper_launch", "pixels_map", "unaligned", "upper_of", "window_map",
+    "functions_of", "hopper_launch", "nested", "pixels_map", "unaligned", "upper_of", "window_map",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
@@ -142,7 +142,7 @@ def _storage(call: CudaCall) -> str | None:
         return "not channels-last"
     if x.strides[3] != x.shape[1]:  # a slice may begin anywhere, TMA only at multiples of 16 bytes
         return "x is a part of wider pixels"
-    if any(outer % step or outer < n * step for (_, outer), (n, step) in pairwise(_nested(x))):
+    if any(outer % step or outer < n * step for (_, outer), (n, step) in pairwise(nested(x))):
         return "rows of x are apart by no whole number of pixels"
     return unaligned(x, y)
 
@@ -155,7 +155,7 @@ def unaligned(*views: View) -> str | None:
     return None
 
 
-def _nested(x: View) -> list[tuple[int, int]]:
+def nested(x: View) -> list[tuple[int, int]]:
     """Size and stride of images, rows, pixels; where there is one, the stride is as if packed."""
     _, _, h, w = x.shape
     n_step, _, h_step, w_step = x.strides
@@ -211,7 +211,7 @@ class HopperOperands(NamedTuple):
             "y_n": y.strides[0] // _VECTOR, "y_p": y.strides[2] // _VECTOR,
             "y_q": (step or 0) // _VECTOR, "n": n, "h": x.shape[2], "wd": x.shape[3], "c": c,
             "filters": k, "depth": r * s * inputs,
-            **{f"x_{axis}": step for axis, (_, step) in zip("nhw", _nested(x), strict=True)},
+            **{f"x_{axis}": step for axis, (_, step) in zip("nhw", nested(x), strict=True)},
             **epilogue.integers,
         }  # fmt: skip
         operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}

@@ -24,6 +24,7 @@ from saccade.kernels.cuda.conv2d.hopper import (
     CONV2D_HOPPER,
     HopperOperands,
     filters_map,
+    nested,
     unaligned,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -230,11 +231,10 @@ def _launches(call: CudaCall, tile: StripsTile) -> tuple[Launch, ...]:
 
 def _places(name: str, view: View, block: int) -> dict[str, int]:
     """Integers of the map of a result, or of what is added: blocks of pixels are one pixel."""
-    _, channels, h, w = view.shape
-    n_step, _, h_step, w_step = view.strides
+    (n, n_step), (h, h_step), (w, w_step) = nested(view)
     return {
-        f"{name}_images": view.shape[0], f"{name}_rows": h // block, f"{name}_inner": block,
-        f"{name}_pixels": w // block, f"{name}_wide": channels * block,
+        f"{name}_images": n, f"{name}_rows": h // block, f"{name}_inner": block,
+        f"{name}_pixels": w // block, f"{name}_wide": view.shape[1] * block,
         f"{name}_by_image": n_step, f"{name}_by_row": h_step * block, f"{name}_by_inner": h_step,
         f"{name}_by_pixel": w_step * block,
     }  # fmt: skip
