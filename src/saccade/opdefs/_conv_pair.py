@@ -8,11 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.ir.op import Array, TensorType, Work
-from saccade.opdefs._rules import tensor_bytes
+from saccade.ir.expr import IDENTITY
+from saccade.ir.op import Array, Op, TensorType, Work
+from saccade.opdefs._rules import expect, tensor_bytes
 from saccade.opdefs.conv import Conv2d
 
-__all__ = ["pair_reference", "pair_work"]
+__all__ = ["pair_reference", "pair_types", "pair_work"]
+
+
+def pair_types(
+    op: Op, first: Conv2d, second: Conv2d, n: int, inputs: Sequence[TensorType]
+) -> tuple[TensorType, ...]:
+    """Both shape rules, one after the other.
+
+    Raises:
+        ModelError: About `op`, if operands are missing, or one has groups or a prologue.
+    """
+    least = 3 + n
+    expect(op, len(inputs) >= least, f"takes {least} operands or more, got {len(inputs)}")
+    for one, which in ((first, "first"), (second, "second")):
+        plain = one.groups == 1 and one.prologue == IDENTITY
+        expect(op, plain, f"the {which} convolution has groups or a prologue")
+    (middle,) = first.infer([*inputs[:2], *inputs[3:least]])
+    return second.infer([middle, inputs[2], *inputs[least:]])
 
 
 def pair_reference(

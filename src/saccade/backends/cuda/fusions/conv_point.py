@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from saccade.ir.expr import IDENTITY
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs import Conv2d
-from saccade.opdefs._conv_pair import pair_reference, pair_work
+from saccade.opdefs._conv_pair import pair_reference, pair_types, pair_work
 from saccade.opdefs._rules import expect
 
 __all__ = ["Conv2dPoint"]
@@ -35,16 +34,11 @@ class Conv2dPoint(Op):
     n_first: int
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        least = 3 + self.n_first
-        expect(self, len(inputs) >= least, f"takes {least} operands or more, got {len(inputs)}")
-        for op, which in ((self.first, "first"), (self.second, "second")):
-            plain = op.groups == 1 and op.prologue == IDENTITY
-            expect(self, plain, f"the {which} convolution has groups or a prologue")
+        types = pair_types(self, self.first, self.second, self.n_first, inputs)
         expect(self, self.first.store is None, "the first convolution has a store")
         one = inputs[2].shape[2:] == (1, 1) and self.second.stride == (1, 1)
         expect(self, one and not any(self.second.padding), "the second window is not 1x1, stride 1")
-        (middle,) = self.first.infer([*inputs[:2], *inputs[3:least]])
-        return self.second.infer([middle, inputs[2], *inputs[least:]])
+        return types
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return pair_reference(self.first, self.second, self.n_first, inputs)

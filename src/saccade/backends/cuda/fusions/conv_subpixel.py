@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from saccade.ir.expr import IDENTITY
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs import Conv2d, DepthToSpaceStore
-from saccade.opdefs._conv_pair import pair_reference, pair_work
+from saccade.opdefs._conv_pair import pair_reference, pair_types, pair_work
 from saccade.opdefs._rules import expect
 
 __all__ = ["Conv2dSubPixel"]
@@ -35,16 +34,10 @@ class Conv2dSubPixel(Op):
     n_first: int
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        least = 3 + self.n_first
-        expect(self, len(inputs) >= least, f"takes {least} operands or more, got {len(inputs)}")
-        for op, which in ((self.first, "first"), (self.second, "second")):
-            plain = op.groups == 1 and op.prologue == IDENTITY
-            expect(self, plain, f"the {which} convolution has groups or a prologue")
         pixels = isinstance(self.first.store, DepthToSpaceStore)
         expect(self, pixels, "the first convolution does not store channels as pixels")
         expect(self, self.second.store is None, "the second convolution has a store")
-        (middle,) = self.first.infer([*inputs[:2], *inputs[3:least]])
-        return self.second.infer([middle, inputs[2], *inputs[least:]])
+        return pair_types(self, self.first, self.second, self.n_first, inputs)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return pair_reference(self.first, self.second, self.n_first, inputs)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
+from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
 from saccade.backends.cuda.fusions.sum_convs import sum_pairs
 from saccade.ir import Graph, Node
 from saccade.ir.derived import derived
@@ -23,7 +24,7 @@ from saccade.ir.expr import IDENTITY
 from saccade.layout import Pair, Pairs, Passed
 from saccade.opdefs import Conv2d
 
-__all__ = ["conv_pairs"]
+__all__ = ["chain_refusal", "chained", "conv_pairs"]
 
 
 @derived
@@ -40,7 +41,7 @@ def conv_pairs(graph: Graph) -> Pairs:
         if reason is None and readers[0] in taken:
             reason = "its reader is half of another pair"
         if reason is None:
-            joint[node] = Pair(node, readers[0], _both(node, readers[0]))
+            joint[node] = Pair(node, readers[0], chained(Conv2dPoint, node, readers[0]))
             taken |= {node, readers[0]}
         elif node not in apart:
             apart[node] = Passed(Conv2dPoint.__name__, reason)
@@ -54,7 +55,16 @@ def _refusal(node: Node, readers: Sequence[Node], graph: Graph) -> str | None:
         return f"what lies between is read {len(readers)} times"
     if not _is_point(readers[0]) or readers[0].inputs[0] != node.output:
         return "what lies between is not read by a plain 1x1 convolution"
-    for one in (node, readers[0]):
+    reason = chain_refusal(node, readers[0], graph)
+    if reason is not None:
+        return reason
+    assert isinstance(node.op, Conv2d)
+    return "a store between" if node.op.store is not None else None
+
+
+def chain_refusal(first: Node, second: Node, graph: Graph) -> str | None:
+    """Why no convolution and the one of its result are one step, whatever their windows."""
+    for one in (first, second):
         op = one.op
         assert isinstance(op, Conv2d)
         if op.groups != 1 or op.prologue != IDENTITY:
@@ -63,8 +73,7 @@ def _refusal(node: Node, readers: Sequence[Node], graph: Graph) -> str | None:
             return "sums are to be exact"
         if one.inputs[1] not in graph.constants:
             return "weights are no constant"
-    assert isinstance(node.op, Conv2d)
-    return "a store between" if node.op.store is not None else None
+    return None
 
 
 def _is_point(node: Node) -> bool:
@@ -74,9 +83,9 @@ def _is_point(node: Node) -> bool:
     return op.stride == (1, 1) and not any(op.padding)
 
 
-def _both(first: Node, second: Node) -> Node:
+def chained(kind: type[Conv2dPoint | Conv2dSubPixel], first: Node, second: Node) -> Node:
+    """The node that does the work of both."""
     assert isinstance(first.op, Conv2d) and isinstance(second.op, Conv2d)
     own = first.inputs[2:]
     inputs = (*first.inputs[:2], second.inputs[1], *own, *second.inputs[2:])
-    op = Conv2dPoint(first.op, second.op, len(own))
-    return Node(op, inputs, second.outputs, second.name)
+    return Node(kind(first.op, second.op, len(own)), inputs, second.outputs, second.name)

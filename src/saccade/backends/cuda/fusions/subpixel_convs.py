@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
-from saccade.backends.cuda.fusions.point_convs import conv_pairs
+from saccade.backends.cuda.fusions.point_convs import chain_refusal, chained, conv_pairs
 from saccade.ir import Graph, Node
 from saccade.ir.derived import derived
-from saccade.ir.expr import IDENTITY
 from saccade.layout import Pair, Pairs, Passed
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 
@@ -40,7 +39,7 @@ def subpixel_pairs(graph: Graph) -> Pairs:
         if reason is None and (node in taken or readers[0] in taken):
             reason = "one of them is half of another pair"
         if reason is None:
-            joint[node] = Pair(node, readers[0], _both(node, readers[0]))
+            joint[node] = Pair(node, readers[0], chained(Conv2dSubPixel, node, readers[0]))
             taken |= {node, readers[0]}
             apart.pop(node, None)
         else:
@@ -56,21 +55,7 @@ def _refusal(node: Node, readers: Sequence[Node], graph: Graph) -> str | None:
     reader = readers[0]
     if not isinstance(reader.op, Conv2d) or node.output in reader.inputs[1:]:
         return "the image between is not read by a convolution of it"
-    for one in (node, reader):
-        op = one.op
-        assert isinstance(op, Conv2d)
-        if op.groups != 1 or op.prologue != IDENTITY:
-            return "groups or a prologue"
-        if op.integral:
-            return "sums are to be exact"
-        if one.inputs[1] not in graph.constants:
-            return "weights are no constant"
+    reason = chain_refusal(node, reader, graph)
+    if reason is not None:
+        return reason
     return "a store behind" if reader.op.store is not None else None
-
-
-def _both(first: Node, second: Node) -> Node:
-    assert isinstance(first.op, Conv2d) and isinstance(second.op, Conv2d)
-    own = first.inputs[2:]
-    inputs = (*first.inputs[:2], second.inputs[1], *own, *second.inputs[2:])
-    op = Conv2dSubPixel(first.op, second.op, len(own))
-    return Node(op, inputs, second.outputs, second.name)

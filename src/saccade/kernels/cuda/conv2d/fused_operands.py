@@ -6,7 +6,7 @@ other parts of an interleaving store, so that one numbering serves all the funct
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
@@ -24,8 +24,8 @@ from saccade.kernels.cuda.epilogue import (
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
-    "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "moved",
-    "packed_block", "prologue_views", "stored_vector", "stores_of", "words_of",
+    "PLAIN", "STORES", "Fused", "FusedConfig", "chain_halves", "divided", "fused_of", "loads_of",
+    "moved", "packed_block", "prologue_views", "stored_vector", "stores_of", "words_of",
 ]  # fmt: skip
 
 STORES = ("channels", "y_n", "y_k", "y_p", "y_q")
@@ -115,6 +115,29 @@ class Fused:
     config: FusedConfig
     operands: Mapping[str, Operand]
     integers: Mapping[str, int]
+
+
+def chain_halves(call: CudaCall, between: Sequence[int]) -> tuple[CudaCall, CudaCall]:
+    """Two convolutions that are one step as calls, of and to a packed image that would lie between.
+
+    Args:
+        call: The call; operands as `opdefs._conv_pair` has them.
+        between: The shape of that image.
+    """
+    op = call.op
+    x, w, w2, *operands = call.inputs
+    known, own = call.constant, op.n_first
+    n, m, p, q = between
+    image = View(x.dtype, (n, m, p, q), (m * p * q, 1, m * q, m))
+    first = replace(
+        call, op=op.first, inputs=(x, w, *operands[:own]), outputs=(image,),
+        constant=(*known[:2], *known[3 : 3 + own]),
+    )  # fmt: skip
+    second = replace(
+        call, op=op.second, inputs=(image, w2, *operands[own:]),
+        constant=(False, known[2], *known[3 + own :]),
+    )  # fmt: skip
+    return first, second
 
 
 def fused_of(call: CudaCall) -> Fused:

@@ -17,9 +17,9 @@ from math import ceil
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.fusions import Conv2dPoint
 from saccade.backends.cuda.gpus import gpu
-from saccade.kernels.base import In, Launch, Packed, Variant, View, per_call
+from saccade.kernels.base import In, Launch, Packed, Variant, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.fused_operands import moved, words_of
+from saccade.kernels.cuda.conv2d.fused_operands import chain_halves, moved, words_of
 from saccade.kernels.cuda.conv2d.hopper import (
     CONV2D_HOPPER,
     HopperConfig,
@@ -102,21 +102,8 @@ class HopperPointConfig(HopperConfig):
 def _halves(call: CudaCall) -> tuple[CudaCall, CudaCall]:
     """Both convolutions as calls, of and to an image that would lie between."""
     op: Conv2dPoint = call.op
-    x, w, w2, *operands = call.inputs
-    known, own = call.constant, op.n_first
-    y = call.outputs[0]
-    shape = op.first.sum_shape(x.shape, w.shape)
-    n, m, p, q = (size for size in shape if isinstance(size, int))  # all are
-    between = View(x.dtype, (n, m, p, q), (m * p * q, 1, m * q, m))
-    first = replace(
-        call, op=op.first, inputs=(x, w, *operands[:own]), outputs=(between,),
-        constant=(*known[:2], *known[3 : 3 + own]),
-    )  # fmt: skip
-    second = replace(
-        call, op=op.second, inputs=(between, w2, *operands[own:]), outputs=(y,),
-        constant=(False, known[2], *known[3 + own :]),
-    )  # fmt: skip
-    return first, second
+    shape = op.first.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
+    return chain_halves(call, [size for size in shape if isinstance(size, int)])  # all are
 
 
 def _supports(call: CudaCall) -> str | None:

@@ -38,8 +38,8 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile", "moved_integers",
-    "unmovable",
+    "CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile", "movable",
+    "moved_integers", "unmovable",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "tiles")
@@ -128,12 +128,12 @@ def unmovable(call: CudaCall) -> str | None:
         return "several operands of the epilogue that vary along pixels and channels"
     added = [call.inputs[operand.index] for name, operand in epilogue.operands.items()
              if name in tiles and isinstance(operand, In)]  # fmt: skip
-    if not even or not all(_movable(call, view) for view in (*added, call.outputs[0])):
+    if not even or not all(movable(call, view) for view in (*added, call.outputs[0])):
         return "TMA cannot move the result or what is added"
     return None
 
 
-def _movable(call: CudaCall, view: View) -> bool:
+def movable(call: CudaCall, view: View) -> bool:
     """Whether TMA can move blocks of an image of the result's shape: pixels side by side."""
     shape = call.outputs[0].shape
     whole = view.shape == shape and view.strides[1] == 1 and view.strides[3] == shape[1]

@@ -34,6 +34,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     tile_bytes,
     tiles_of,
 )
+from saccade.kernels.cuda.conv2d.hopper_stationary import movable
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode
@@ -119,9 +120,7 @@ def _moved(call: CudaCall) -> str | None:
         if not any((strides[0], *strides[2:])):
             continue
         added += 1
-        whole = view.shape == y.shape and view.dtype is y.dtype
-        side_by_side = (strides[1], strides[3]) == (1, y.shape[1])
-        if added > 1 or not (whole and side_by_side) or unaligned(view):
+        if added > 1 or not movable(call, view) or unaligned(view):
             return "TMA cannot move what is added"
     op: Conv2d = call.op
     return "something is added to blocks of pixels" if added and op.store is not None else None

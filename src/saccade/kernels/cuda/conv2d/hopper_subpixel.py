@@ -11,7 +11,7 @@ x and y.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import ceil, gcd
 from typing import NamedTuple
@@ -20,9 +20,9 @@ from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.fusions import Conv2dSubPixel
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View, per_call
+from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.fused_operands import moved, words_of
+from saccade.kernels.cuda.conv2d.fused_operands import chain_halves, moved, words_of
 from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, HopperOperands, filters_map
 from saccade.kernels.cuda.conv2d.hopper_epilogue import gluon_epilogue_of, gluon_known_of
 from saccade.kernels.cuda.conv2d.hopper_tiles import step_depth
@@ -92,20 +92,7 @@ class HopperSubPixelConfig:
 @per_call
 def _halves(call: CudaCall) -> tuple[CudaCall, CudaCall]:
     """Both convolutions as calls, of and to an image that would lie between."""
-    op: Conv2dSubPixel = call.op
-    x, w, w2, *operands = call.inputs
-    known, own = call.constant, op.n_first
-    n, m, p, q = _between(call)
-    between = View(x.dtype, (n, m, p, q), (m * p * q, 1, m * q, m))
-    first = replace(
-        call, op=op.first, inputs=(x, w, *operands[:own]), outputs=(between,),
-        constant=(*known[:2], *known[3 : 3 + own]),
-    )  # fmt: skip
-    second = replace(
-        call, op=op.second, inputs=(between, w2, *operands[own:]),
-        constant=(False, known[2], *known[3 + own :]),
-    )  # fmt: skip
-    return first, second
+    return chain_halves(call, _between(call))
 
 
 def _between(call: CudaCall) -> tuple[int, int, int, int]:
