@@ -191,19 +191,7 @@ def take_rows(
             for u in gl.static_range(R):
                 line = (number * turns + turn) * R + u
                 row = top + turn * R + u - (R - 1)
-                for step in gl.static_range(STEPS):
-                    over = line * STEPS + step
-                    slot = TEAM * RING + over % RING
-                    mbarrier.wait(bars.index(slot), (over // RING) & 1)
-                    sums = begun(sums, xs.index(slot), ws, u, step, R, STEPS)
-                    if step > 0:
-                        # The products of the step before are done, and its stage is free.
-                        sums = awaited(sums, R)
-                        before = TEAM * RING + (over - 1) % RING
-                        mbarrier.arrive(bars.index(TEAMS * RING + before), count=1)
-                sums = awaited(sums, 0)
-                slot = TEAM * RING + (line * STEPS + STEPS - 1) % RING
-                mbarrier.arrive(bars.index(TEAMS * RING + slot), count=1)
+                sums = row_added(sums, xs, ws, bars, line, u, TEAM, R, STEPS, RING)
                 place = ys.index(TEAM * PLACES + line % PLACES)
                 if e is not None:
                     mbarrier.wait(come, line & 1)
@@ -236,6 +224,28 @@ def take_rows(
 
 
 @gluon.jit
+def row_added(
+    sums, xs, ws, bars, line, u: gl.constexpr, TEAM: gl.constexpr, R: gl.constexpr,
+    STEPS: gl.constexpr, RING: gl.constexpr,
+):  # fmt: skip
+    """The sums with a row of input added to all those that it is a tap of; its stages are free."""
+    for step in gl.static_range(STEPS):
+        over = line * STEPS + step
+        slot = TEAM * RING + over % RING
+        mbarrier.wait(bars.index(slot), (over // RING) & 1)
+        sums = begun(sums, xs.index(slot), ws, u, step, R, STEPS)
+        if step > 0:
+            # The products of the step before are done, and its stage is free.
+            sums = awaited(sums, R)
+            before = TEAM * RING + (over - 1) % RING
+            mbarrier.arrive(bars.index(TEAMS * RING + before), count=1)
+    sums = awaited(sums, 0)
+    slot = TEAM * RING + (line * STEPS + STEPS - 1) % RING
+    mbarrier.arrive(bars.index(TEAMS * RING + slot), count=1)
+    return sums
+
+
+@gluon.jit
 def bring_added(e, place, come, image, row, left, col, BN: gl.constexpr):
     """Let TMA bring what is added to a row of results."""
     mbarrier.expect(come, e.nbytes_per_cta)
@@ -245,7 +255,7 @@ def bring_added(e, place, come, image, row, left, col, BN: gl.constexpr):
 
 @gluon.jit
 def begun(sums, a, ws, u: gl.constexpr, step: gl.constexpr, R: gl.constexpr, STEPS: gl.constexpr):
-    """The sums with a row of input on its way to all those that it is a tap of."""
+    """The sums with a stage on its way to all those that it is a tap of."""
     for r in gl.static_range(R):
         taps = ws.index(r * STEPS + step).permute((1, 0))
         done = warpgroup_mma(a, taps, sums[(u + R - r) % R], use_acc=r + step > 0, is_async=True)
