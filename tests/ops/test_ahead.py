@@ -85,6 +85,14 @@ def test_images_are_taken_apart_where_bins_read_more_than_copying(asked, tmp_pat
     assert planar(host, boxes, 1 << 40) is host
 
 
+def test_code_is_for_training_and_for_inference(asked, tmp_path):
+    keys, _ = asked
+    x, boxes = torch.empty(2, 8, 20, 30, device="meta"), torch.empty(9, 5, device="meta")
+    with ops.compile_ahead(tmp_path / "f", "h200"):
+        ops.roi_pool(x, boxes, 3)
+    assert {key.config.places for key in keys if key.kernel == "roi.pool"} == {False, True}
+
+
 def test_nothing_is_compiled_for_tensors_of_the_host(asked, tmp_path):
     keys, _ = asked
     with ops.compile_ahead(tmp_path / "f", "h200"):

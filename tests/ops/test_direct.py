@@ -39,7 +39,7 @@ class _Ways:
         self._schema = SimpleNamespace(arguments=arguments, name="saccade::ways")
         self.handed = None
         gradient = Gradient(lambda ctx, inputs, output: None, lambda ctx, grad: (2 * grad,))
-        self.call = direct(self, self._run, gradient, autocast=autocast)
+        self.call = direct(self, self._run, gradient, self._forward_only, autocast=autocast)
 
     def __call__(self, *arguments):
         self.handed = arguments
@@ -48,6 +48,10 @@ class _Ways:
     def _run(self, *arguments):
         self.handed = arguments
         return torch.full((), 7.0)
+
+    def _forward_only(self, *arguments):
+        self.handed = arguments
+        return torch.full((), 8.0)
 
     def way(self, *arguments):
         found = self.call(*arguments)
@@ -168,6 +172,14 @@ def test_arguments_of_other_types_go_through(kind, given):
 
 def test_missing_arguments_go_through():
     assert _Ways("Tensor", "int").way(_x()) == "through"
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_what_no_gradient_asks_for_is_not_computed(learns):
+    ways, x = _Ways("Tensor"), _x().requires_grad_(learns)
+    assert ways.call(x).item() == (7 if learns else 8)
+    with torch.no_grad():
+        assert ways.call(x).item() == 8
 
 
 def test_gradients_flow_past():

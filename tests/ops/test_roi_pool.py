@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from saccade import ops
 from saccade.errors import OperandError
+from saccade.ops.roi_pool import _POOL
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -116,6 +117,23 @@ def test_nan_and_what_is_not_larger_than_the_least():
     y, places = torch.ops.saccade.roi_pool(x, boxes, 1.0, 1, 1)
     assert y.flatten().tolist() == [torch.finfo(torch.float32).min, -7, 0, 0]
     assert places.flatten().tolist() == [-1, 4, -1, -1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", FORMATS)
+def test_without_a_gradient_places_are_not_looked_for(layout, dtype):
+    x = different((2, 19, 13, 22), dtype).to(memory_format=layout)
+    x[0, 3] = math.nan
+    boxes = torch.tensor([[0.0, 0, 0, 20, 12], [1, 3, 2, 9, 9], [1, -30, -30, -20, -20]])
+    leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    for image, wanted in ((x, False), (leaf, True)):
+        y, places = _POOL(image, boxes, 1.0, 3, 4)
+        assert (places is not None) == y.requires_grad == wanted
+    with torch.no_grad():
+        values, none = _POOL(leaf, boxes, 1.0, 3, 4)
+    assert none is None
+    assert torch.equal(values, y.detach())
+    assert values.stride() == y.stride()
 
 
 @pytest.mark.parametrize("layout", FORMATS)

@@ -83,14 +83,22 @@ class _Kinds(NamedTuple):
     lists: tuple[int, ...]
 
 
-def direct(operator: Any, run: Function, gradient: Gradient, *, autocast: bool) -> Function:  # noqa: ANN401
-    """The operator as a function that calls `run` by itself where PyTorch would do nothing else.
+def direct(
+    operator: Any,  # noqa: ANN401
+    run: Function,
+    gradient: Gradient,
+    forward_only: Function,
+    *,
+    autocast: bool,
+) -> Function:
+    """The operator as a function that runs by itself where PyTorch would do nothing else.
 
     Args:
         operator: Of `torch.ops`, which carries no types.
         run: What it does on tensors of one device, the CPU or a GPU. It gets arguments as the
             dispatcher would hand them over.
         gradient: How it is differentiated.
+        forward_only: What it does where it is not.
         autocast: Whether it is something else under autocast.
     """
     wanted = [str(argument.real_type) for argument in operator._schema.arguments]
@@ -124,7 +132,7 @@ def direct(operator: Any, run: Function, gradient: Gradient, *, autocast: bool) 
                 handed[i] = list(handed[i])
         if torch.is_grad_enabled() and any(map(_learns, tensors)):
             return learn(*handed)
-        return run(*handed)
+        return forward_only(*handed)
 
     return call
 

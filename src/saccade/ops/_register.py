@@ -65,6 +65,7 @@ def define(
     fake: Function,
     *,
     gradient: Gradient | None = None,
+    forward_only: Function | None = None,
     batched: Function | None = None,
     autocast: Function | None = None,
 ) -> Function:
@@ -75,6 +76,8 @@ def define(
         run: The operator on tensors in memory, of the host or of a GPU. It returns fresh tensors.
         fake: Tensors of the right shape, dtype and strides, without contents.
         gradient: How to differentiate it; None where nothing flows back.
+        forward_only: Called in place of `run` where it is known that no gradient will be asked for.
+            Results that gradients alone read may be None.
         batched: `batched(operator, info, in_dims, *arguments)`: the rule for `torch.func.vmap`,
             one call for each part of the batch where None.
         autocast: Called in place of the operator where autocast is on for the device, and not
@@ -96,7 +99,7 @@ def define(
     # Nested tensors come in by keys of their own.
     for key in ("CompositeExplicitAutograd", "AutogradNestedTensor", *_NESTED):
         _LIBRARY.impl(name, _refusing(qualified, names), key)
-    shapes = _on_one_device(qualified, names, needed, _or_ahead(fake, run))
+    shapes = _on_one_device(qualified, names, needed, _or_ahead(fake, run, forward_only))
     torch.library.register_fake(qualified, shapes, lib=_LIBRARY)
     if gradient is not None:
         torch.library.register_autograd(
@@ -109,7 +112,7 @@ def define(
             _LIBRARY.impl(name, _outside_autocast(autocast, device), f"Autocast{device}")
     if gradient is None:  # the dispatcher has nothing of Python's to go through
         return operator  # type: ignore[no-any-return]
-    return direct(operator, run, gradient, autocast=autocast is not None)
+    return direct(operator, run, gradient, forward_only or run, autocast=autocast is not None)
 
 
 def _refusing(name: str, names: Sequence[str]) -> Function:
@@ -167,14 +170,19 @@ def _on_one_device(
     return call
 
 
-def _or_ahead(fake: Function, run: Function) -> Function:
-    """A shape function; within `compile_ahead` tensors on meta compile what they would run."""
+def _or_ahead(fake: Function, run: Function, forward_only: Function | None) -> Function:
+    """A shape function; within `compile_ahead` tensors on meta compile what they would run.
+
+    Whether a gradient is wanted does not show here: code is for both.
+    """
 
     def call(*arguments: object) -> object:
         # Tracers' tensors are subclasses.
         if offline() is not None and all(
             type(a) in PLAIN and a.is_meta for a in arguments if isinstance(a, Tensor)
         ):
+            if forward_only is not None:
+                forward_only(*arguments)
             return run(*arguments)
         return fake(*arguments)
 

@@ -156,6 +156,21 @@ _OF_POOL = (
         x=LAST,
         terms=0,
     ),
+    _forward(
+        "pool-large-values-f16",
+        replace(_POOL_LARGE, places=False),
+        21,
+        rows=_LARGE,
+        x=LAST,
+        y=LAST,
+        dtype=F16,
+        terms=0,
+        values=SPECIAL,
+    ),
+    _forward("pool-values-f16", replace(_POOL, places=False), 37, dtype=F16, terms=0),
+    _forward(
+        "pool-values-bf16", replace(_POOL, places=False), 20, dtype=BF16, terms=0, values=SPECIAL
+    ),
     _forward("pool-few", replace(_POOL, places=False), 5, terms=0),
     _forward("pool-few-wide", replace(_POOL, bins=(3, 7)), 2, width=39, terms=0, values=SPECIAL),
     _forward("pool-many-bins", replace(_POOL, bins=(9, 40), scale=1.0), 3, terms=0),

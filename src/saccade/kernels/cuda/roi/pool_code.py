@@ -10,7 +10,6 @@ from saccade.kernels.cuda.roi.box_code import (
     far,
     image_of,
     report_bad,
-    widened,
 )
 from saccade.kernels.cuda.roi.ranges_code import pixels_of, scaled
 
@@ -27,18 +26,31 @@ def sides_of(
     return top, bottom, left, right
 
 
+@triton.constexpr_function
+def kind_of(element, places, double):
+    """What pixels are compared in. Without places halves stay halves, and are not converted."""
+    if double:
+        return tl.float64
+    return tl.float16 if element.is_fp16() and not places else tl.float32
+
+
 @triton.jit
-def nothing_found(BB: tl.constexpr, BC: tl.constexpr, LAST: tl.constexpr, DOUBLE: tl.constexpr):
+def nothing_found(
+    x, BB: tl.constexpr, BC: tl.constexpr, LAST: tl.constexpr, PLACES: tl.constexpr,
+    DOUBLE: tl.constexpr,
+):  # fmt: skip
     """A value that no pixel counted so far exceeds, and no place."""
-    LEAST: tl.constexpr = -3.4028234663852886e38
-    acc = tl.zeros((BB, BC) if LAST else (BC, BB), tl.float64 if DOUBLE else tl.float32) + LEAST
+    KIND: tl.constexpr = kind_of(x.dtype.element_ty, PLACES, DOUBLE)
+    # Which float32's least is for halves.
+    LEAST: tl.constexpr = float("-inf") if KIND.is_fp16() else -3.4028234663852886e38
+    acc = tl.full((BB, BC) if LAST else (BC, BB), LEAST, KIND)
     return acc, tl.zeros((BB, BC) if LAST else (BC, BB), tl.int32) - 1
 
 
 @triton.jit
 def scanned(
     acc, found, pixels, top, bottom, left, right, use, channel_mask, x_h, x_w, w,
-    LAST: tl.constexpr, PLACES: tl.constexpr, DOUBLE: tl.constexpr,
+    LAST: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
     """The largest of all pixels of the bins in use, one after the other, and where it is."""
     down = tl.max(tl.where(use, bottom - top, 0), 0)
@@ -50,11 +62,13 @@ def scanned(
             column = left + j
             mask = over_bins(inside & (column < right), LAST) & channel_mask
             at = over_bins(row * x_h + column * x_w, LAST)
-            value = widened(tl.load(pixels + at, mask=mask, other=float("-inf")), DOUBLE)
-            above = value > acc  # the first of equal ones stays; NaN is above none
-            acc = tl.where(above, value, acc)
+            value = tl.load(pixels + at, mask=mask, other=float("-inf")).to(acc.dtype)
             if PLACES:
+                above = value > acc  # the first of equal ones stays; NaN is above none
+                acc = tl.where(above, value, acc)
                 found = tl.where(above, over_bins(row * w + column, LAST), found)
+            else:
+                acc = tl.maximum(acc, value)
     return acc, found
 
 
@@ -99,10 +113,10 @@ def pool(
         )
         channel_mask = over_channels(channel < c, LAST)
         pixels = x + far(image, x_n) + over_channels(channel * (1 if LAST else x_c), LAST)
-        acc, found = nothing_found(BB, BC, LAST, DOUBLE)
+        acc, found = nothing_found(x, BB, BC, LAST, PLACES, DOUBLE)
         acc, found = scanned(
             acc, found, pixels, top, bottom, left, right, bins < P * Q, channel_mask,
-            x_h, x_w, w, LAST, PLACES, DOUBLE,
+            x_h, x_w, w, LAST, PLACES,
         )  # fmt: skip
         acc = tl.where(over_bins((bottom <= top) | (right <= left), LAST), 0.0, acc)
         stored(

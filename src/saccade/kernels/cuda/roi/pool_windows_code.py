@@ -10,9 +10,8 @@ from saccade.kernels.cuda.roi.box_code import (
     far,
     image_of,
     report_bad,
-    widened,
 )
-from saccade.kernels.cuda.roi.pool_code import nothing_found, scanned, sides_of, stored
+from saccade.kernels.cuda.roi.pool_code import kind_of, nothing_found, scanned, sides_of, stored
 from saccade.kernels.cuda.roi.ranges_code import scaled
 
 
@@ -65,7 +64,7 @@ def windows(
         channel = (pid % blocks * BC + tl.arange(0, BC))[None, :]
         pixels = x + far(image, x_n) + channel
         start = far(image, high * wide * c) + channel
-        KIND: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+        KIND: tl.constexpr = kind_of(x.dtype.element_ty, PLACES, DOUBLE)
         # Maxima along the row three above, two, one. Each is a value of its own to begin with: of
         # names for one value Triton would take those that are only moved for constants.
         third, third_at = tl.zeros((TW, BC), KIND), tl.zeros((TW, BC), tl.int32)
@@ -74,26 +73,16 @@ def windows(
         for i in range(TH + SIDE - 1):
             row = top + i
             ends = tl.where(row < h, w, 0)  # of columns that there are
-            value = tl.zeros((TW, BC), KIND) + float("-inf")
+            value = tl.full((TW, BC), float("-inf"), KIND)
             at = tl.zeros((TW, BC), tl.int32)
             for j in tl.static_range(SIDE):
                 mask = (left + j < ends) & (channel < c)
                 place = pixels + row * x_h + (left + j) * x_w
-                pixel = widened(tl.load(place, mask=mask, other=float("-inf")), DOUBLE)
-                above = pixel > value
-                value = tl.where(above, pixel, value)
-                at = tl.where(above, j, at)
-            best = third
-            best_at = third_at
-            above = second > best
-            best = tl.where(above, second, best)
-            best_at = tl.where(above, second_at + SIDE, best_at)
-            above = first > best
-            best = tl.where(above, first, best)
-            best_at = tl.where(above, first_at + 2 * SIDE, best_at)
-            above = value > best
-            best = tl.where(above, value, best)
-            best_at = tl.where(above, at + 3 * SIDE, best_at)
+                pixel = tl.load(place, mask=mask, other=float("-inf")).to(KIND)
+                value, at = larger(value, at, pixel, tl.zeros_like(at) + j, PLACES)
+            best, best_at = larger(third, third_at, second, second_at + SIDE, PLACES)
+            best, best_at = larger(best, best_at, first, first_at + 2 * SIDE, PLACES)
+            best, best_at = larger(best, best_at, value, at + 3 * SIDE, PLACES)
             begins = tl.where((row < h) & (row - top >= SIDE - 1), wide, 0)
             mask = (left < begins) & (channel < c)
             offset = start + ((row - (SIDE - 1)) * wide + left) * c
@@ -102,6 +91,18 @@ def windows(
                 tl.store(codes + offset, best_at.to(tl.uint8), mask=mask)
             third, second, first = second, first, value
             third_at, second_at, first_at = second_at, first_at, at
+
+
+@triton.jit
+def larger(value, at, other, other_at, PLACES: tl.constexpr):
+    """The larger of two and, if asked for, where it is: the first of equal ones; NaN is none."""
+    if PLACES:
+        above = other > value
+        value = tl.where(above, other, value)
+        at = tl.where(above, other_at, at)
+    else:
+        value = tl.maximum(value, other)
+    return value, at
 
 
 @triton.jit
@@ -124,7 +125,7 @@ def pooled(
     )
     exist = bins < P * Q
     channel_mask = over_channels(channel < c, True)
-    acc, found = nothing_found(BB, BC, True, DOUBLE)
+    acc, found = nothing_found(x, BB, BC, True, PLACES, DOUBLE)
     least = tl.where(tl.load(worth) != 0, SIDE, h + 1)  # rows of a bin, for windows
     fits = exist & (bottom - top >= least) & (right - left >= SIDE)
     wide = w - (SIDE - 1)
@@ -138,19 +139,20 @@ def pooled(
             column = tl.minimum(left + j * SIDE, right - SIDE)
             mask = over_bins(inside & (left + j * SIDE < right), True) & channel_mask
             at = start + over_bins((row * wide + column) * c, True)
-            value = widened(tl.load(most + at, mask=mask, other=float("-inf")), DOUBLE)
-            above = value > acc
+            value = tl.load(most + at, mask=mask, other=float("-inf")).to(acc.dtype)
             if PLACES:
                 code = tl.load(codes + at, mask=mask, other=0).to(tl.int32)
                 place = over_bins(row * w + column, True) + code // SIDE * w + code % SIDE
                 # Windows come in another order than pixels: the first equal pixel counts.
-                above = above | ((value == acc) & (place < found))
+                above = (value > acc) | ((value == acc) & (place < found))
                 found = tl.where(above, place, found)
-            acc = tl.where(above, value, acc)
+                acc = tl.where(above, value, acc)
+            else:
+                acc = tl.maximum(acc, value)
     pixels = x + far(image, x_n) + over_channels(channel, True)
     acc, found = scanned(
         acc, found, pixels, top, bottom, left, right, exist & ~fits, channel_mask,
-        x_h, x_w, w, True, PLACES, DOUBLE,
+        x_h, x_w, w, True, PLACES,
     )  # fmt: skip
     acc = tl.where(over_bins((bottom <= top) | (right <= left), True), 0.0, acc)
     stored(
