@@ -48,12 +48,13 @@ _DEPTH = 64  # input channels that a layer has at least
 _MOVED = 128  # of results at a time, or registers spill
 
 
-# Fitted to 366 times of 73 layers in float16 on one H100: 5.3% off in the mean, and the tile that
-# is chosen is 1.4% slower than the fastest.
-_BEGIN, _TILE, _END, _ADDED = 2.2, 0.15, 3.5e-5, 0.77
-"""Microseconds on an H100 of a program's begin; of a tile's end; of each result's; as much again
+# Fitted with `hopper_times`'s: 6% off in the mean.
+_BEGIN, _TILE, _END, _ADDED = 2.4, 0.13, 3.3e-5, 0.48
+"""Microseconds on an H200 of a program's begin; of a tile's end; of each result's; as much again
 where something is added to it."""
-_RATE, _COPY = 1.455, 1.31
+_NARROW = 0.83
+"""Of a tile's end, more where it has 64 columns: its steps are so short that the ring runs dry."""
+_RATE, _COPY = 1.38, 1.4
 """Of what `Gpu` says: products alone; x and y, beside which the rest goes on."""
 _BESIDE_EACH_OTHER = 1.29  # 1 where sums and bytes wait for each other, much more where they do not
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
@@ -101,7 +102,9 @@ class HopperTeamsConfig:
     epilogue: EpilogueCode
 
 
-_SHAPES = ((3, 128, 64), (3, 128, 128), (3, 128, 0), (2, 256, 0), (2, 128, 64), (2, 128, 0))
+_SHAPES = (
+    (3, 128, 64), (3, 128, 128), (3, 128, 0), (3, 64, 0), (2, 256, 0), (2, 128, 64), (2, 128, 0),
+)  # fmt: skip
 """Teams, output channels of both blocks."""
 
 
@@ -169,6 +172,7 @@ def _works(
         flops = 2.0 * tile.rows * tile.width * taps * ceil(c / tile.depth) * tile.depth
         products = flops * on.multiprocessors / (_RATE * on.matrix_flops)
         ends = _TILE + _END * tile.rows * tile.width * (1 + _ADDED * added)
+        ends += _NARROW * (tile.width == _DEPTH)
         found.append(_TeamsWork(tile, ceil(k / tile.width), products + ends))
     return tuple(found)
 

@@ -25,24 +25,24 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import (
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.machine import LAUNCH
 
-__all__ = ["ENDS", "STEP", "hopper_times"]
+__all__ = ["hopper_times"]
 
-# Fitted together with `hopper_stationary`'s to the times of 98 layers of seven networks in float16,
-# some twenty variants of each, on one H100: 14% off in the mean, and what all choose is 5% slower
-# than the best. Before, 84 layers on one H200 gave nearly the same.
-STEP, _BEGIN, _NEXT = 0.71, 0.06, 0.32
-"""Microseconds on an H100 from asking for a step to having it, to a program's first, to a next
+# Fitted together with `hopper_stationary`'s and `hopper_teams`'s to 1 980 times of 98 layers of
+# seven networks in float16 on one H200: 13% off in the mean, and what all choose is 2.8% slower
+# than the best.
+_STEP, _BEGIN, _NEXT = 0.36, 0.24, 0.33
+"""Microseconds on an H200 from asking for a step to having it, to a program's first, to a next
 tile's first."""
-_RATE, _COPY = 1.44, 1.7
+_RATE, _COPY, _CACHED = 1.34, 1.2, 0.84
 """Of what `Gpu` says: products of a program that waits for steps, too; x and y, beside which the
-rest goes on."""
-_TILE, ENDS, _ADDED, _UNEVEN = 0.25, 4.5e-5, 0.32, 1.9
-"""Microseconds on an H100 of a tile's end; of each result's; as much again for each byte that it
+rest goes on; the L2 cache, of which steps come."""
+_TILE, _ENDS, _ADDED, _UNEVEN = 0.26, 3.7e-5, 0.32, 1.9
+"""Microseconds on an H200 of a tile's end; of each result's; as much again for each byte that it
 reads; times so much where pixels are not evenly apart."""
 _CHANGED = 1e-4
 """Microseconds of an element's prologue, by a multiprocessor of the H200."""
 _HELD_UP = 2.0  # 1 where products wait for each step in full, much more where for none
-_BESIDE_EACH_OTHER = 1.74  # 1 where sums and bytes wait for each other, much more where they do not
+_BESIDE_EACH_OTHER = 1.8  # 1 where sums and bytes wait for each other, much more where they do not
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
@@ -54,7 +54,8 @@ class _HopperWork(NamedTuple):
         rows: Its pixels.
         blocks: Of output channels.
         resident: Tiles that a multiprocessor has at a time.
-        shared: Microseconds of a tile among several, which share the matrix units and the L2.
+        made: Microseconds of a tile among several, which share the matrix units.
+        read: Of what it reads of the L2 cache, which all multiprocessors share.
         alone: Of a tile by itself, whose steps come one after the other.
     """
 
@@ -62,7 +63,8 @@ class _HopperWork(NamedTuple):
     rows: int
     blocks: int
     resident: int
-    shared: float
+    made: float
+    read: float
     alone: float
 
 
@@ -83,21 +85,23 @@ def hopper_times(call: CudaCall, second: View | None = None) -> list[tuple[float
     nbytes = sum(v.extent * v.dtype.itemsize for v in views)
     copied = (nbytes / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
     found = []
-    for i, (tile, rows, blocks, most, shared, alone) in enumerate(_works(layer)):
-        busiest = -(-(-(-pixels // rows) * blocks) // multiprocessors)
+    for i, (tile, rows, blocks, most, made, read, alone) in enumerate(_works(layer)):
+        tiles = -(-pixels // rows) * blocks
         if tile.persistent:
-            if -(-pixels // rows) * blocks <= most * call.target.multiprocessors:
+            if tiles <= most * call.target.multiprocessors:
                 continue
-            each = (most if most < busiest else busiest) * shared
+            busiest = -(-tiles // multiprocessors)
+            each = (most if most < busiest else busiest) * (made if made > read else read)
             rounds = -(-busiest // most)
             total = _BEGIN + rounds * ((alone if alone > each else each) + _NEXT)
         else:
-            whole, rest = busiest // most, busiest % most
-            first, each = _BEGIN + alone, most * shared
-            total = whole * (first if first > each else each)
-            if rest:
-                each = rest * shared
-                total += first if first > each else each
+            whole, rest = divmod(tiles, most * multiprocessors)
+            first, total = _BEGIN + alone, 0.0
+            if whole:
+                total = whole * max(first, most * made, most * read)
+            if rest:  # the busiest multiplies for so long; the L2 cache serves all
+                busiest = -(-rest // multiprocessors)
+                total += max(first, busiest * made, rest / multiprocessors * read)
         together: float = (total**_BESIDE_EACH_OTHER + copied) ** _EACH_ALONE
         found.append((LAUNCH + together, i, tile))
     return sorted(found)
@@ -117,11 +121,12 @@ def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
     flops = 2.0 * tile.rows * tile.columns * tile.depth
     busy = flops * machine.multiprocessors / machine.matrix_flops
     read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
-    ends = tile.rows * tile.columns * ENDS * (1.0 if layer.even else _UNEVEN)
+    ends = tile.rows * tile.columns * _ENDS * (1.0 if layer.even else _UNEVEN)
     ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(layer.code)))
     changed = tile.rows * tile.depth * _CHANGED if layer.prologue else 0.0
-    shared = steps * max(busy, changed, read / machine.cached) + ends
-    held_up = (busy / _RATE + changed) ** _HELD_UP + (STEP / (tile.stages - 1)) ** _HELD_UP
+    made = steps * max(busy, changed) + ends
+    held_up = (busy / _RATE + changed) ** _HELD_UP + (_STEP / (tile.stages - 1)) ** _HELD_UP
     alone = steps * held_up ** (1 / _HELD_UP) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
-    return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), shared, alone)
+    read *= steps / (_CACHED * machine.cached)
+    return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), made, read, alone)
