@@ -28,21 +28,21 @@ from saccade.kernels.cuda.machine import LAUNCH
 __all__ = ["hopper_times"]
 
 # Fitted together with `hopper_stationary`'s and `hopper_teams`'s to 1 980 times of 98 layers of
-# seven networks in float16 on one H200: 13% off in the mean, and what all choose is 2.8% slower
+# seven networks in float16 on one H200: 12% off in the mean, and what all choose is 3.1% slower
 # than the best.
-_STEP, _BEGIN, _NEXT = 0.36, 0.24, 0.33
-"""Microseconds on an H200 from asking for a step to having it, to a program's first, to a next
-tile's first."""
-_RATE, _COPY, _CACHED = 1.34, 1.2, 0.84
+_STEP, _TURN, _BEGIN, _NEXT = 0.2, 0.12, 0.2, 0.3
+"""Microseconds on an H200 from asking for a step to having it; of a step's turn of the loop,
+however little it multiplies; to a program's first step, to a next tile's first."""
+_RATE, _COPY, _CACHED = 1.6, 1.25, 0.85
 """Of what `Gpu` says: products of a program that waits for steps, too; x and y, beside which the
 rest goes on; the L2 cache, of which steps come."""
-_TILE, _ENDS, _ADDED, _UNEVEN = 0.26, 3.7e-5, 0.32, 1.9
+_TILE, _ENDS, _ADDED, _UNEVEN = 0.3, 4.2e-5, 0.32, 1.9
 """Microseconds on an H200 of a tile's end; of each result's; as much again for each byte that it
 reads; times so much where pixels are not evenly apart."""
 _CHANGED = 1e-4
 """Microseconds of an element's prologue, by a multiprocessor of the H200."""
-_HELD_UP = 2.0  # 1 where products wait for each step in full, much more where for none
-_BESIDE_EACH_OTHER = 1.8  # 1 where sums and bytes wait for each other, much more where they do not
+_HELD_UP = 1.8  # 1 where products wait for each step in full, much more where for none
+_BESIDE_EACH_OTHER = 1.76  # 1 where sums and bytes wait for each other, much more where they do not
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
@@ -55,7 +55,8 @@ class _HopperWork(NamedTuple):
         blocks: Of output channels.
         resident: Tiles that a multiprocessor has at a time.
         made: Microseconds of a tile among several, which share the matrix units.
-        read: Of what it reads of the L2 cache, which all multiprocessors share.
+        read: Of what it reads of the L2 cache. Taps of a window read pixels again, which it serves
+            at the rate of all; of one tap a multiprocessor waits for what its own tiles read.
         alone: Of a tile by itself, whose steps come one after the other.
     """
 
@@ -99,9 +100,10 @@ def hopper_times(call: CudaCall, second: View | None = None) -> list[tuple[float
             first, total = _BEGIN + alone, 0.0
             if whole:
                 total = whole * max(first, most * made, most * read)
-            if rest:  # the busiest multiplies for so long; the L2 cache serves all
+            if rest:
                 busiest = -(-rest // multiprocessors)
-                total += max(first, busiest * made, rest / multiprocessors * read)
+                served = rest / multiprocessors if layer.taps > 1 else busiest
+                total += max(first, busiest * made, served * read)
         together: float = (total**_BESIDE_EACH_OTHER + copied) ** _EACH_ALONE
         found.append((LAUNCH + together, i, tile))
     return sorted(found)
@@ -125,8 +127,8 @@ def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
     ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(layer.code)))
     changed = tile.rows * tile.depth * _CHANGED if layer.prologue else 0.0
     made = steps * max(busy, changed) + ends
-    held_up = (busy / _RATE + changed) ** _HELD_UP + (_STEP / (tile.stages - 1)) ** _HELD_UP
-    alone = steps * held_up ** (1 / _HELD_UP) + 2 * ends
+    waits = busy / _RATE + changed, _STEP / (tile.stages - 1), _TURN
+    alone = steps * sum(wait**_HELD_UP for wait in waits) ** (1 / _HELD_UP) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
     read *= steps / (_CACHED * machine.cached)
     return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), made, read, alone)
