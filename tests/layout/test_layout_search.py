@@ -17,7 +17,7 @@ from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats
-from saccade.opdefs import Move, Softmax
+from saccade.opdefs import GridSample, Move, Softmax
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
@@ -104,6 +104,18 @@ def test_a_reorder_is_made_where_it_pays():
     even = slow | {("Conv2d", "rr"): 14.0, ("Conv2d", "cc"): 8.0}
     laid = searched(graph, even)
     assert orders(laid) == ["rr"] and laid.searched.saved == 0 and not laid.notes
+
+
+def test_an_image_under_a_grid_is_reordered_where_that_pays_and_its_grid_never():
+    b = Builder((1, 8, 6, 6), (1, 6, 6, 2))
+    graph = b.graph(b.add(GridSample(), *b.inputs))
+    slow = {("GridSample", "rrr"): 30.0, ("GridSample", "rrc"): 30.0} | COPY
+    laid = searched(graph, slow | {("GridSample", "crr"): 10.0, ("GridSample", "crc"): 6.0})
+    assert [type(step.op) for step in laid.steps] == [Move, GridSample]
+    assert orders(laid) == ["rc", "cr"] and total(laid) == 15
+    # Both orders of the result cost the same but for its copy to the caller.
+    laid = searched(graph, slow | {("GridSample", "crr"): 26.0, ("GridSample", "crc"): 21.0})
+    assert orders(laid) == ["rr"] and laid.searched.saved == 0
 
 
 @pytest.mark.parametrize("there", [(), ("Move",), ("Conv2d",), ("Conv2d", "Move")])

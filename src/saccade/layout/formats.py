@@ -22,6 +22,7 @@ from saccade.opdefs import (
     Conv2d,
     ConvTranspose2d,
     DeformConv,
+    GridSample,
     GroupNorm,
     LocalResponseNorm,
     LpNormalize,
@@ -39,7 +40,7 @@ from saccade.opdefs import (
 __all__ = ["INDIFFERENT", "SPATIAL", "Fills", "Formats", "Preferred", "formats"]
 
 SPATIAL: tuple[type[Op], ...] = (
-    Conv2d, ConvTranspose2d, DeformConv, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
+    Conv2d, ConvTranspose2d, DeformConv, GridSample, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
     LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT: tuple[type[Op], ...] = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
@@ -149,8 +150,9 @@ def _keeps_axes(index_map: IndexMap) -> bool:
 
 
 def _feature_maps(graph: Graph, node: Node) -> set[Value]:
-    # Constants have no order to choose: kernels pack them, and computed weights likewise.
+    # Constants have no order to choose: kernels pack them, and computed weights likewise. Places of
+    # a grid lie as they come.
     values = [*node.inputs, *node.outputs]
-    if isinstance(node.op, Conv2d | ConvTranspose2d):
+    if isinstance(node.op, Conv2d | ConvTranspose2d | GridSample):
         del values[1]
     return {v for v in values if v.rank == 4 and v not in graph.constants}
