@@ -52,8 +52,13 @@ def align_back(count, layout):
     return module("roi_align")._GRADIENT_ON_MEMORY, operands, (0.5, (2, 24, 20), 0, True, last)
 
 
-def pool(count, layout):
-    return module("roi_pool")._ON_MEMORY, [images(8, layout), regions(count)], (0.5, 3, 2)
+def pool(count, layout, *, places=True):
+    operands = [images(8, layout), regions(count)]
+    return module("roi_pool")._ON_MEMORY, operands, (0.5, 3, 2, places)
+
+
+def pool_values(count, layout):
+    return pool(count, layout, places=False)
 
 
 def pool_back(count, layout):
@@ -83,7 +88,7 @@ def suppress(count, layout):
     return module("nms")._ON_MEMORY, [regions(count)[:, 1:], torch.rand(count), classes], (0.4,)
 
 
-CASES = (align, align_back, pool, pool_back, ps_align, ps_pool_back, suppress)
+CASES = (align, align_back, pool, pool_values, pool_back, ps_align, ps_pool_back, suppress)
 
 
 @pytest.fixture(params=[1, 2, 48])

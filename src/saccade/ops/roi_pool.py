@@ -87,23 +87,19 @@ def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:
     return (boxes.shape[0], x.shape[1], *bins)
 
 
-def _pool(x: Tensor, boxes: Tensor, scale: float, height: int, width: int) -> tuple[Tensor, Tensor]:
+def _pool(
+    places: bool, x: Tensor, boxes: Tensor, scale: float, height: int, width: int
+) -> tuple[Tensor, Tensor | None]:
+    """Places are read by gradients alone, and a sixth to half of the work."""
     # Boxes say how many pixels a bin has, too late: some, on average.
     source = channels_last(x, boxes, _PIXELS * height * width)
-    out, places = _ON_MEMORY([source, boxes], (scale, height, width))
-    return (out if source is x else planar_again(out)), places
-
-
-def _values(x: Tensor, boxes: Tensor, scale: float, height: int, width: int) -> tuple[Tensor, None]:
-    """Without places, which gradients alone read: a sixth to half of the work."""
-    source = channels_last(x, boxes, _PIXELS * height * width)
-    (out,) = _VALUES_ON_MEMORY([source, boxes], (scale, height, width))
-    return (out if source is x else planar_again(out)), None
+    out, *found = _ON_MEMORY([source, boxes], (scale, height, width, places))
+    return (out if source is x else planar_again(out)), found[0] if places else None
 
 
 def _describe(
-    operands: list[Tensor], scale: float, height: int, width: int, *, places: bool,
-) -> Described:  # fmt: skip
+    operands: list[Tensor], scale: float, height: int, width: int, places: bool
+) -> Described:
     x, boxes = operands
     shape = _shape(x, boxes, height, width)
     check_scale("roi_pool", scale)
@@ -182,8 +178,7 @@ def _fake_gradient(
     return fake_like(grad, (batch, channels, rows, columns), layout=layout_of(channels_last))
 
 
-_ON_MEMORY = Operator("roi_pool", partial(_describe, places=True), counted=1)
-_VALUES_ON_MEMORY = Operator("roi_pool", partial(_describe, places=False), counted=1)
+_ON_MEMORY = Operator("roi_pool", _describe, counted=1)
 _GRADIENT_ON_MEMORY = Operator("roi_pool_backward", _describe_gradient, counted=0)
 _GRADIENT = define_gradient(
     "_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, float spatial_scale, "
@@ -195,8 +190,8 @@ _GRADIENT = define_gradient(
 _POOL = define(
     "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
     "SymInt pooled_width) -> (Tensor, Tensor)",
-    _pool,
+    partial(_pool, True),
     _fake_pool,
     gradient=regions_gradient(_GRADIENT),
-    forward_only=_values,
+    forward_only=partial(_pool, False),
 )
