@@ -113,7 +113,7 @@ def test_an_image_under_a_grid_is_reordered_where_that_pays_and_its_grid_never()
     laid = searched(graph, slow | {("GridSample", "crr"): 10.0, ("GridSample", "crc"): 6.0})
     assert [type(step.op) for step in laid.steps] == [Move, GridSample]
     assert orders(laid) == ["rc", "cr"] and total(laid) == 15
-    # Both orders of the result cost the same but for its copy to the caller.
+    # Copies that take more than they save are not made.
     laid = searched(graph, slow | {("GridSample", "crr"): 26.0, ("GridSample", "crc"): 21.0})
     assert orders(laid) == ["rr"] and laid.searched.saved == 0
 

@@ -87,8 +87,8 @@ def cost(call: CpuCall) -> float:
     x, y = call.inputs[0], call.outputs[0]
     taps = {"nearest": 1, "linear": 2, "cubic": 4}[call.op.mode] ** (len(x.shape) - 2)
     points = y.size // max(1, y.shape[1])
-    apart = 1 if _in_vectors(call) else call.target.lanes
-    flops = 100.0 * points * call.target.lanes + 4.0 * taps * y.size * apart
+    each = 4.0 if _in_vectors(call) else 2.0 * call.target.lanes
+    flops = 100.0 * points * call.target.lanes + each * taps * y.size
     nbytes = y.nbytes + min(x.nbytes, taps * y.nbytes)
     return machine(call.target).roofline(flops, nbytes, call.threads, 0.5)
 
