@@ -1,6 +1,6 @@
 """Implicit GEMM on Hopper by two or three teams of warps, and a warp that has TMA bring all.
 
-For layers that products bound, of float16 and bfloat16: tiles of 128 or 192 pixels by 128 to 256
+For layers that products bound, of float16 and bfloat16: tiles of 128 or 192 pixels by 64 to 256
 output channels, one program a multiprocessor. Tiles of 192 read less of the L2 cache for a product,
 and there are other numbers of them than powers of two give: 6 304 pixels by 768 channels are 132,
 as many as multiprocessors. Its floor is the matrix units' rate.
@@ -52,8 +52,8 @@ _MOVED = 128  # of results at a time, or registers spill
 _BEGIN, _TILE, _END, _ADDED = 2.4, 0.13, 3.3e-5, 0.48
 """Microseconds on an H200 of a program's begin; of a tile's end; of each result's; as much again
 where something is added to it."""
-_NARROW = 0.83
-"""Of a tile's end, more where it has 64 columns: its steps are so short that the ring runs dry."""
+_NARROW, _COLUMNS = 0.83, 64
+"""Of a tile's end, more where it has so few output channels."""
 _RATE, _COPY = 1.38, 1.4
 """Of what `Gpu` says: products alone; x and y, beside which the rest goes on."""
 _BESIDE_EACH_OTHER = 1.29  # 1 where sums and bytes wait for each other, much more where they do not
@@ -172,7 +172,7 @@ def _works(
         flops = 2.0 * tile.rows * tile.width * taps * ceil(c / tile.depth) * tile.depth
         products = flops * on.multiprocessors / (_RATE * on.matrix_flops)
         ends = _TILE + _END * tile.rows * tile.width * (1 + _ADDED * added)
-        ends += _NARROW * (tile.width == _DEPTH)
+        ends += _NARROW * (tile.width == _COLUMNS)
         found.append(_TeamsWork(tile, ceil(k / tile.width), products + ends))
     return tuple(found)
 
