@@ -11,6 +11,7 @@ from saccade.limits import Deadline, Limits
 from saccade.passes import (
     canonicalise,
     compose_moves,
+    delay_transposes,
     flatten_to_convolution,
     fold_constants,
     fold_factors,
@@ -43,6 +44,7 @@ STANDARD: tuple[Pass, ...] = (
     canonicalise.PASS,
     fold_padding.PASS,
     compose_moves.PASS,
+    delay_transposes.PASS,
     fold_scale_shift.PASS,
     merge_activations.PASS,
     fuse_epilogue.PASS,
