@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 BEST = {
-    "hopper": 14, "hopper, several tiles": 6, "hopper_rows": 12, "hopper_stationary": 9,
-    "hopper_strips": 3, "hopper_teams": 7, "implicit_gemm": 4,
+    "hopper": 14, "hopper, several tiles": 6, "hopper_patches": 6, "hopper_rows": 12,
+    "hopper_stationary": 9, "hopper_strips": 3, "hopper_teams": 7, "implicit_gemm": 4,
 }  # fmt: skip
 """How many variants of each kind are measured."""
 
@@ -146,6 +146,7 @@ def call_of(layer: Layer) -> Any:
 def _chosen(call: Any) -> list[tuple[str, Any, Any]]:
     """Kind, kernel and launch of what is measured."""
     from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
+    from saccade.kernels.cuda.conv2d.hopper_patches import CONV2D_HOPPER_PATCHES
     from saccade.kernels.cuda.conv2d.hopper_rows import CONV2D_HOPPER_ROWS
     from saccade.kernels.cuda.conv2d.hopper_stationary import CONV2D_HOPPER_STATIONARY
     from saccade.kernels.cuda.conv2d.hopper_strips import CONV2D_HOPPER_STRIPS
@@ -154,8 +155,8 @@ def _chosen(call: Any) -> list[tuple[str, Any, Any]]:
 
     left, found = dict(BEST), []
     for kernel in (
-        CONV2D_HOPPER, CONV2D_HOPPER_ROWS, CONV2D_HOPPER_STATIONARY, CONV2D_HOPPER_STRIPS,
-        CONV2D_HOPPER_TEAMS, CONV2D_IMPLICIT_GEMM,
+        CONV2D_HOPPER, CONV2D_HOPPER_PATCHES, CONV2D_HOPPER_ROWS, CONV2D_HOPPER_STATIONARY,
+        CONV2D_HOPPER_STRIPS, CONV2D_HOPPER_TEAMS, CONV2D_IMPLICIT_GEMM,
     ):  # fmt: skip
         if kernel.supports(call) is not None:
             continue

@@ -23,8 +23,9 @@ def nhwc(shape, pitch=0, dtype=DType.F16):
 
 def call(n, c, h, w, k, taps, op, *, arch=90, extra=(), y=None):
     r, s = taps
-    weights = View(DType.F16, (k, c, r, s), (c * r * s, r * s, s, 1))
-    shape = op.sum_shape((n, c, h, w), (k, c, r, s))
+    each = c // op.groups
+    weights = View(DType.F16, (k, each, r, s), (each * r * s, r * s, s, 1))
+    shape = op.sum_shape((n, c, h, w), (k, each, r, s))
     b = op.store.block if op.store else 1
     _, k, p, q = shape
     y = y or nhwc((n, k // (b * b), p * b, q * b))

@@ -59,6 +59,21 @@ def test_an_im2col_map_is_asked_for_as_the_driver_wants_it():
     ]  # fmt: skip
 
 
+def test_a_box_of_more_than_a_block_steps_over_rows_and_columns():
+    sizes, strides = ("n", "h", "w", 64), (5000, 400, 80, 1)
+    descriptor = Descriptor(
+        "x", "fp16", (1, 1, 16, 32), sizes, strides, steps=(2, 2), box=(1, 9, 16, 32)
+    )
+    driver = Recorder()
+    encode(descriptor, 32, {"n": 2, "h": 10, "w": 5}, driver)
+    # Boxes are counted with what steps leave out of them.
+    assert driver.asked == [
+        ("tiled", 6, 4, 32, [64, 5, 10, 2], [160, 800, 10000], [32, 32, 18, 1], [1, 2, 2, 1],
+         0, 2, 2, 0)
+    ]  # fmt: skip
+    assert descriptor.swizzle == 64 and not descriptor.im2col
+
+
 def test_sizes_and_strides_follow_the_map_outermost_first():
     descriptor = Descriptor("x", "fp16", (128, 64), ("n", 3), ("pitch", 1))
     found = words(descriptor, {"n": 2, "pitch": 1 << 33})

@@ -153,9 +153,9 @@ def half(case):
 
 GLUON = {
     "conv2d.few_channels_lanes", "conv2d.few_outputs_lanes", "conv2d.hopper",
-    "conv2d.hopper_point", "conv2d.hopper_rows", "conv2d.hopper_stationary", "conv2d.hopper_stem",
-    "conv2d.hopper_strips", "conv2d.hopper_subpixel", "conv2d.hopper_sum", "conv2d.hopper_teams",
-    "conv2d.stem_lanes",
+    "conv2d.hopper_patches", "conv2d.hopper_point", "conv2d.hopper_rows",
+    "conv2d.hopper_stationary", "conv2d.hopper_stem", "conv2d.hopper_strips",
+    "conv2d.hopper_subpixel", "conv2d.hopper_sum", "conv2d.hopper_teams", "conv2d.stem_lanes",
     "deform.hopper", "matmul.hopper", "matmul.hopper_stationary", "matmul.hopper_teams",
 }  # fmt: skip
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_*hopper*.py` and

@@ -289,6 +289,35 @@ _NARROW = (
 """Groups of fewer filters than vectors have lanes, or of another number than they fill."""
 
 
+def _grouped(
+    name: str, x: tuple[int, int, int, int], k: int, taps: int, op: Conv2d, *more: Operand
+) -> Case:
+    return _case(_square(name, x, k, taps, op), *more)
+
+
+_GROUPS = (
+    _grouped(
+        "groups-fours", (2, 80, 9, 19), 80, 3,
+        Conv2d(padding=_SAME, groups=20, epilogue=_BIAS_RELU), _weights(1, 80, 1, 1),
+    ),
+    _grouped(
+        "groups-eights", (2, 72, 11, 9), 72, 3,
+        Conv2d((2, 2), _SAME, groups=9, epilogue=_ADDED),
+        _weights(1, 72, 1, 1), Operand((2, 72, 6, 5), storage=LAST),
+    ),
+    _grouped("groups-24", (2, 72, 8, 17), 72, 3, Conv2d(padding=(0, 2, 1, 0), groups=3)),
+    _grouped("groups-48", (1, 96, 20, 12), 96, 3, Conv2d((2, 2), _SAME, groups=2)),
+    _grouped("groups-5x5", (1, 32, 10, 21), 32, 5, Conv2d(padding=(2, 2, 2, 2), groups=4)),
+    _grouped("groups-5x5-strided", (1, 64, 11, 14), 64, 5, Conv2d((2, 2), (2, 1, 0, 2), groups=8)),
+    _grouped(
+        "groups-multiplier", (1, 64, 6, 20), 128, 3,
+        Conv2d(padding=_SAME, groups=8, epilogue=_ADDED),
+        _weights(1, 128, 1, 1), Operand((1, 128, 6, 20), storage=GAPS),
+    ),
+)  # fmt: skip
+"""Groups that fill products together, in multiples of eight channels."""
+
+
 def _computed(case: Case, storage: CaseStorage = ROWS, dtype: DType = F32) -> Case:
     """The case with weights that a run computes."""
     x, w, *more = case.operands
@@ -324,6 +353,7 @@ CASES = (
     *_STEMS,
     *_DEPTHWISE,
     *_NARROW,
+    *_GROUPS,
     *(_stored_bf16(_case(_window(name))) for name in ("same", "pointwise", "depthwise")),
     *_COMPUTED,
 )

@@ -44,6 +44,9 @@ class CudaListed(NamedTuple):
 # fmt: off
 CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
+    CudaListed(
+        "conv2d.hopper_patches", ("Conv2d",), "conv2d.hopper_patches", "CONV2D_HOPPER_PATCHES"
+    ),
     CudaListed("conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS"),
     CudaListed("conv2d.hopper_strips", ("Conv2d",), "conv2d.hopper_strips", "CONV2D_HOPPER_STRIPS"),
     CudaListed(

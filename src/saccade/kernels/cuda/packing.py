@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
+from saccade.kernels.cuda.conv2d.pack_groups import pack_groups
 from saccade.kernels.cuda.conv2d.pack_lanes import (
     pack_lane_filters,
     pack_lane_rows,
@@ -29,6 +30,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "cuda.filter_rows": pack_filter_rows,
         "cuda.filters": pack_filters,
         "cuda.flat_taps": pack_flat_taps,
+        "cuda.groups": pack_groups,
         "cuda.lane_filters": pack_lane_filters,
         "cuda.lane_rows": pack_lane_rows,
         "cuda.lane_taps": pack_lane_taps,

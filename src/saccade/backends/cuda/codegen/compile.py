@@ -160,7 +160,7 @@ def _descriptor_type(descriptor: Descriptor) -> str:
     layout = f"NVMMASharedLayout(swizzle_byte_width={descriptor.swizzle}, element_bitwidth={bits}, "
     layout += f"rank={rank}, transposed=False, fp4_padded=False, cga_layout=[])"
     block = f"{descriptor.element}[{sizes}]"
-    if descriptor.steps:
+    if descriptor.im2col:
         return f"tensordesc_im2col<{block},input_rank={len(descriptor.sizes)},{layout}>"
     return f"tensordesc<{block},{layout}>"
 

@@ -18,9 +18,10 @@ Size = str | int
 class Descriptor:
     """A parameter that is a tensor map of an operand (TMA), not its address.
 
-    In im2col mode (`steps` not empty) the operand is [N, H, W, C] and a block is so many pixels by
+    In im2col mode (`lower` not empty) the operand is [N, H, W, C] and a block is so many pixels by
     so many channels: pixels at `lower` … `upper` (offsets from the first and from the last pixel)
-    of each image, every so manieth of a row and of a column. Tiled otherwise.
+    of each image, every so manieth of a row and of a column. Tiled otherwise, of [N, H, W, C] with
+    `steps`.
 
     Attributes:
         name: Of the operand and of the parameter.
@@ -31,7 +32,9 @@ class Descriptor:
         strides: Elements between neighbours, outermost first; the last is 1.
         lower: Corner (h, w) of the pixels' box.
         upper: The same.
-        steps: Pixels from one to the next (h, w).
+        steps: Pixels from one to the next (h, w); empty: one.
+        box: What one load brings where that is more than a block, whose sizes Triton wants to be
+            powers of two: the code expects as many bytes, and has room for them behind the block.
     """
 
     name: str
@@ -42,6 +45,12 @@ class Descriptor:
     lower: tuple[Size, ...] = ()
     upper: tuple[Size, ...] = ()
     steps: tuple[int, ...] = ()
+    box: tuple[int, ...] = ()
+
+    @property
+    def im2col(self) -> bool:
+        """Whether a load brings pixels that windows begin at."""
+        return bool(self.lower)
 
     @property
     def integers(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def encode(
         LaunchError: If the driver refuses.
     """
     item = descriptor.item
-    *outer, columns = descriptor.block
+    *outer, columns = descriptor.box or descriptor.block
     # A box is no wider than its swizzle: wider blocks come in several loads.
     inner = min(columns, descriptor.swizzle // item)
     # The driver counts axes from the innermost one, whose stride it takes for one element.
@@ -75,20 +75,21 @@ def encode(
     )  # fmt: skip
     modes = (_INTERLEAVE, _SWIZZLES[descriptor.swizzle], _PROMOTION, _FILL)
     tail = tuple(ctypes.c_uint32(mode) for mode in modes)
-    if descriptor.steps:
+    # Windows step over rows and columns only: every channel and every image counts.
+    steps = (1, *reversed(descriptor.steps), 1) if descriptor.steps else (1,) * len(sizes)
+    counts = ctypes.c_uint32 * len(sizes)
+    if descriptor.im2col:
         lower = _numbers(reversed(descriptor.lower), integers)
         upper = _numbers(reversed(descriptor.upper), integers)
-        # Windows step over rows and columns only: every channel and every image counts.
-        steps = (1, *reversed(descriptor.steps), 1)
         status = driver.cuTensorMapEncodeIm2col(
             *head, (ctypes.c_int * len(lower))(*lower), (ctypes.c_int * len(upper))(*upper),
-            ctypes.c_uint32(inner), ctypes.c_uint32(outer[0]),
-            (ctypes.c_uint32 * len(steps))(*steps), *tail,
+            ctypes.c_uint32(inner), ctypes.c_uint32(outer[0]), counts(*steps), *tail,
         )  # fmt: skip
     else:
-        box = (inner, *(min(n, _MOST_OF_BOX) for n in reversed(outer)))
-        boxes = ctypes.c_uint32 * len(box)
-        status = driver.cuTensorMapEncodeTiled(*head, boxes(*box), boxes(*[1] * len(box)), *tail)
+        # A box is counted with what steps leave out of it.
+        box = (n * step for n, step in zip((inner, *reversed(outer)), steps, strict=True))
+        most = (min(n, _MOST_OF_BOX) for n in box)
+        status = driver.cuTensorMapEncodeTiled(*head, counts(*most), counts(*steps), *tail)
     if status:
         raise LaunchError(
             f"tensor map of {descriptor.name}: error {status} of the driver for {address:#x}, "

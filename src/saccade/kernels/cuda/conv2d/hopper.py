@@ -47,7 +47,7 @@ from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
-    "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "constants_of", "filters_map",
+    "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "beyond_tma", "constants_of", "filters_map",
     "functions_of", "hopper_launch", "nested", "pixels_map", "unaligned", "upper_of", "window_map",
 ]  # fmt: skip
 
@@ -91,24 +91,30 @@ _config = interned(HopperConfig)
 
 def _supports(call: CudaCall) -> str | None:
     op: Conv2d = call.op
-    x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
-    # Code with wgmma runs on sm_90 alone, on no later one either.
-    if call.target.arch != 90:
-        return f"sm_{call.target.arch}"
-    if x.dtype not in (DType.F16, DType.BF16) or y.dtype is not x.dtype:
-        return "element types"
     if op.groups != 1:
         return f"{op.groups} groups"
     # TMA fills in zeros before the prologue; padding is zero behind it.
     if op.prologue != IDENTITY and any(op.padding):
         return "a prologue, which padding has none of"
-    if isinstance(op.store, InterleaveStore):
+    channels = call.inputs[1].shape[1], call.outputs[0].shape[1]
+    if any(n % _VECTOR for n in channels):
+        return f"{channels[0]} input channels, {channels[1]} of the result"
+    return beyond_tma(call) or _window(call)
+
+
+def beyond_tma(call: CudaCall) -> str | None:
+    """What of a convolution is nothing for kernels of TMA and wgmma, whatever its window is."""
+    # Code with wgmma runs on sm_90 alone, on no later one either.
+    if call.target.arch != 90:
+        return f"sm_{call.target.arch}"
+    x, y = call.inputs[0], call.outputs[0]
+    if x.dtype not in (DType.F16, DType.BF16) or y.dtype is not x.dtype:
+        return "element types"
+    if isinstance(call.op.store, InterleaveStore):
         return "an interleaving store"
     if not call.constant[1]:
         return "weights are no constant"
-    if w.shape[1] % _VECTOR or y.shape[1] % _VECTOR:
-        return f"{w.shape[1]} input channels, {y.shape[1]} of the result"
-    return unfit(call) or _window(call) or _storage(call)
+    return unfit(call) or _storage(call)
 
 
 def _window(call: CudaCall) -> str | None:

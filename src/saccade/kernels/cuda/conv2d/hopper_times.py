@@ -39,6 +39,9 @@ rest goes on; the L2 cache, of which steps come."""
 _TILE, _ENDS, _ADDED, _UNEVEN = 0.3, 4.2e-5, 0.32, 1.9
 """Microseconds on an H200 of a tile's end; of each result's; as much again for each byte that it
 reads; times so much where pixels are not evenly apart."""
+_PIXEL = 2.2e-3
+"""Microseconds on an H200 in which TMA brings a pixel of a window, however few its channels: seen
+where a step has 16."""
 _CHANGED = 1e-4
 """Microseconds of an element's prologue, by a multiprocessor of the H200."""
 _HELD_UP = 1.8  # 1 where products wait for each step in full, much more where for none
@@ -130,5 +133,5 @@ def _work(layer: HopperLayer, tile: HopperTile) -> _HopperWork:
     waits = busy / _RATE + changed, _STEP / (tile.stages - 1), _TURN
     alone = steps * sum(wait**_HELD_UP for wait in waits) ** (1 / _HELD_UP) + 2 * ends
     blocks = -(-layer.filters // tile.columns)
-    read *= steps / (_CACHED * machine.cached)
+    read = steps * max(read / (_CACHED * machine.cached), tile.rows * _PIXEL)
     return _HopperWork(tile, tile.rows, blocks, resident(layer, tile), made, read, alone)
