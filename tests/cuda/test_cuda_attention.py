@@ -14,11 +14,13 @@ from saccade.backends.cuda.fusions.decide import CudaFusions
 from saccade.backends.cuda.fusions.fuse_attention import fuse_attention, refuse
 from saccade.errors import ModelError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, TensorType, Value
+from saccade.ir.compose_maps import is_view
 from saccade.ir.expr import parse
 from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels.base import Call
 from saccade.kernels.cases.base import F16, Operand
 from saccade.kernels.cuda import kernel_named
+from saccade.kernels.cuda.attention.fused_axes import AttentionAxes
 from saccade.opdefs import MatMul, Move, Pointwise, Softmax
 from saccade.testing.cases import hold, inputs_of, outputs_of
 from saccade.testing.triton import H200, interpret
@@ -226,6 +228,69 @@ def test_heads_are_merged_where_they_are_stored():
     same(graph, after)
 
 
+WINDOWS = ((2, 3), (4,), (9,), (10,))
+
+
+def _apart(sizes):
+    flat = [size for group in sizes for size in group]
+    factors = tuple(Factor(size, i) for i, size in enumerate(flat))
+    return IndexMap(tuple(sizes), factors, (1,) * len(flat))
+
+
+def _together(sizes):
+    flat = [size for group in sizes for size in group]
+    factors = tuple(Factor(size, i) for i, size in enumerate(flat))
+    return IndexMap(tuple((size,) for size in flat), factors, tuple(map(len, sizes)))
+
+
+def windowed(b, *, mask=(1, 3, 4, 9, 10), split=WINDOWS, merge=WINDOWS, text="add($0, $1)"):
+    """Attention of six windows of two images, whose mask differs by window."""
+    q, k = b.value(6, 4, 9, 8), b.value(6, 4, 8, 10)
+    apart = b.add(Move(_apart(split)), b.add(MatMul(epilogue=parse("mul($0, 0.5)")), q, k))
+    masked = b.add(Pointwise(parse(text), DType.F32), apart, b.value(*mask))
+    weights = b.add(Softmax(3), b.add(Move(_together(merge)), masked))
+    return b.add(MatMul(), weights, b.value(6, 4, 10, 8))
+
+
+@pytest.mark.parametrize("text", ["add($0, $1)", "add($1, mul($0, 0.25))"])
+def test_a_mask_of_windows_is_added_where_batches_are_split(text):
+    b = Heads()
+    graph = b.graph(windowed(b, text=text))
+    seen = []
+    after = fused(graph, lambda node, shapes: seen.append([shapes[v] for v in node.inputs]) or True)
+    assert families(after) == ["Move", "Move", "Move", "Attention", "Move"]
+    step = after.nodes[3]
+    assert step.inputs[3] is graph.inputs[2] and step.output.shape == (2, 3, 4, 9, 8)
+    assert seen == [[v.shape for v in step.inputs]]
+    same(graph, after)
+
+
+def test_heads_of_windows_are_merged_where_they_are_stored():
+    b = Heads()
+    rows = IndexMap(
+        ((6,), (4,), (9,), (8,)),
+        (Factor(6, 0), Factor(9, 2), Factor(4, 1), Factor(8, 3)), (1, 1, 2),
+    )  # fmt: skip
+    graph = b.graph(b.add(Move(rows), windowed(b)))
+    after = fused(graph)
+    assert families(after) == ["Move", "Move", "Move", "Attention", "Move"]
+    assert after.nodes[3].op.order == (0, 1, 3, 2, 4)
+    assert after.nodes[3].output.shape == (2, 3, 9, 4, 8) and is_view(after.nodes[4].op.map)
+    same(graph, after)
+
+
+def test_a_result_of_windows_that_is_moved_otherwise_is_merged_first():
+    b = Heads()
+    some = IndexMap(
+        ((6,), (4,), (9,), (8,)),
+        (Factor(6, 0), Factor(4, 1), Factor(5, 2, 1), Factor(8, 3)), (1, 1, 1, 1),
+    )  # fmt: skip
+    graph = b.graph(b.add(Move(some), windowed(b)))
+    after = fused(graph)
+    assert families(after) == ["Move", "Move", "Move", "Attention", "Move", "Move"]
+    same(graph, after)
+
+
 def _flipped():
     return replace(MERGE, factors=(Factor(9, 2, 8, -1), *MERGE.factors[1:]))
 
@@ -282,6 +347,27 @@ def test_shapes_of_new_values_are_told():
 def _scores_read(b):
     y = attention(b)
     return y, b.add(Pointwise(parse("exp($0)"), DType.F32), b.nodes[0].output)
+
+
+def _split_elsewhere(b):
+    """Heads are split, not images."""
+    return (windowed(b, split=((6,), (2, 2), (9,), (10,)), merge=((6,), (2, 2), (9,), (10,)),
+                     mask=(2, 2, 9, 10)),)  # fmt: skip
+
+
+def _split_alone(b):
+    q, k = b.value(6, 4, 9, 8), b.value(6, 4, 8, 10)
+    apart = b.add(Move(_apart(WINDOWS)), b.add(MatMul(), q, k))
+    masked = b.add(Pointwise(parse("add($0, $1)"), DType.F32), apart, b.value(3, 4, 9, 10))
+    weights = b.add(Softmax(4), masked)
+    return (b.add(MatMul(), weights, b.value(2, 3, 4, 10, 8)),)
+
+
+def _split_and_nothing_added(b):
+    q, k = b.value(6, 4, 9, 8), b.value(6, 4, 8, 10)
+    apart = b.add(Move(_apart(WINDOWS)), b.add(MatMul(), q, k))
+    weights = b.add(Softmax(3), b.add(Move(_together(WINDOWS)), apart))
+    return (b.add(MatMul(), weights, b.value(6, 4, 10, 8)),)
 
 
 def _scores_given(b):
@@ -362,6 +448,9 @@ def _transposed_values(b):
         (_truth, "the mask holds truth values"),
         (_transposed_q, "q is transposed"),
         (_repeated, "scores are repeated"),
+        (_split_elsewhere, "scores are reshaped"),
+        (_split_alone, "scores are not a product"),
+        (_split_and_nothing_added, "scores are reshaped"),
         (_masked_twice, "the scores' epilogue add($0, $1)"),
         (_curved, "the scores' epilogue tanh($0)"),
         (_twice, "scores are read elsewhere"),
@@ -414,12 +503,32 @@ def test_heads_that_lie_apart_are_read_in_whole_vectors():
     assert launch.config.units == "dddd"
 
 
+def test_a_mask_that_begins_anew_costs_no_axis():
+    axes = {}
+    for name in ("windows", "mask-of-windows", "mask-of-windows-alone", "mask"):
+        case = next(c for c in CASES["attention"] if c.name == name)
+        axes[name] = AttentionAxes.of(call_of(case))
+    # Windows of all images are one axis, of which the mask has those of one.
+    assert (axes["windows"].batch, axes["windows"].again) == ((6, 2), (3, 2))
+    assert (axes["mask-of-windows"].batch, axes["mask-of-windows"].again) == ((1, 24), (1, 12))
+    alone = axes["mask-of-windows-alone"]
+    assert (alone.batch, alone.again, alone.mask[:2]) == ((12, 2), (4, 2), (9, 0))
+    assert axes["mask"].batch == axes["mask"].again == (1, 6)
+
+
+def test_few_keys_are_one_step():
+    case = next(c for c in CASES["attention"] if c.name == "windows")
+    configs = [v.launches[0].config for v in FUSED.variants(call_of(halves(case)))]
+    assert {config.tile[1]: config.once for config in configs} == {128: True, 64: True, 32: False}
+
+
 def test_what_the_kernel_refuses():
     case = next(c for c in CASES["attention"] if c.name == "plain")
     wide = replace(case, operands=tuple(Operand((5, 257)) for _ in range(3)))
     assert FUSED.supports(call_of(wide)) == "heads of 257"
     double = tuple(replace(o, dtype=DType.F64) for o in case.operands)
     assert FUSED.supports(call_of(replace(case, operands=double))) == "element types"
+    # Each operand has one of the axes: no two of them step evenly.
     many = [(2, 1, 2, 5, 8), (1, 3, 2, 5, 8), (1, 1, 2, 5, 8)]
     apart = replace(case, operands=tuple(Operand(shape) for shape in many))
     assert FUSED.supports(call_of(apart)) == "the batch axes do not merge into two"

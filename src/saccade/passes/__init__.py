@@ -25,6 +25,7 @@ from saccade.passes import (
     lower_precision,
     merge_activations,
     merge_duplicates,
+    merge_sums,
     normalise_operands,
     simplify_expressions,
 )
@@ -45,6 +46,7 @@ STANDARD: tuple[Pass, ...] = (
     fold_padding.PASS,
     compose_moves.PASS,
     delay_transposes.PASS,
+    merge_sums.PASS,
     fold_scale_shift.PASS,
     merge_activations.PASS,
     fuse_epilogue.PASS,

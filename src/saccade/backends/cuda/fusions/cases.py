@@ -52,6 +52,15 @@ _HEADS = (
     Operand((3, 2, 16, 19), storage=_KEYS),
     Operand((3, 2, 19, 16), storage=_TOKENS),
 )
+_IN_WINDOWS = (3 * 49 * _PER_TOKEN, 49 * _PER_TOKEN, 16)
+_PIXELS = CaseStorage(strides=(*_IN_WINDOWS, _PER_TOKEN, 1))
+_WINDOWS = (
+    Operand((2, 3, 2, 49, 16), storage=_PIXELS),
+    Operand((2, 3, 2, 16, 49), storage=CaseStorage(strides=(*_IN_WINDOWS, 1, _PER_TOKEN))),
+    Operand((2, 3, 2, 49, 16), storage=_PIXELS),
+    Operand((1, 3, 2, 49, 49)),
+)
+"""Of images, windows, heads; the mask is the same in every image."""
 _HIDDEN = Given((0.0, -inf, -inf, -inf, 0.0, 1.0, -inf, 2.0, -inf, -inf, -inf, -inf))
 """The second row hides some keys, the third one all of them."""
 
@@ -68,6 +77,9 @@ _ATTENTIONS = (
     _case("mask", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (20, 33)),
     _case("mask-of-keys", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (2, 1, 1, 33)),
     _case("mask-of-rows", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (3, 20, 1)),
+    _case("mask-of-windows", *(((2, 4, 3, 9, 8),) * 3), (4, 3, 9, 9)),
+    _case("mask-of-windows-alone", *(((3, 4, 2, 9, 8),) * 3), (4, 1, 9, 1)),
+    Case("windows", Attention(0.25, True, (0, 1, 3, 2, 4)), _WINDOWS, terms=32),
     Case("views", Attention(0.25, transpose_k=True), _HEADS, terms=32),
     Case("merged-heads", Attention(0.25, True, (2, 0, 1, 3)), _HEADS, terms=32),
     Case(

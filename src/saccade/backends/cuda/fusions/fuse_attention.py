@@ -4,6 +4,9 @@
     p = Softmax(s)                                        ->  y = Attention(q, k, v, mask)
     y = MatMul(p, v)
 
+A mask that differs by windows is added to scores whose batches are split into images and windows,
+between two `Move`s that are views: q, k and v are split so in their place.
+
 A `Move` that only reorders the axes of y afterwards, before it merges some, gets them in its order:
 heads are stored beside each other, as the next product reads them, and the `Move` is a view.
 
@@ -19,7 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from saccade.backends.cuda.fusions.attention import Attention
-from saccade.ir import Graph, IndexMap, Node, Value
+from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Value
+from saccade.ir.compose_maps import compose, is_view
 from saccade.ir.derived import derived
 from saccade.ir.expr import IDENTITY, Expr, arg
 from saccade.layout import Shapes, Taken
@@ -34,7 +38,8 @@ class _Site:
 
     Attributes:
         gone: The nodes in whose place it is.
-        made: What takes their place, in order: the attention, and a `Move` that reads it or none.
+        made: What takes their place, in order: the attention, and a `Move` that reads it or none;
+            in front of it those that split what it reads.
     """
 
     gone: tuple[Node, ...]
@@ -42,7 +47,7 @@ class _Site:
 
     @property
     def attention(self) -> Node:
-        return self.made[0]
+        return next(node for node in self.made if isinstance(node.op, Attention))
 
 
 def fuse_attention(graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
@@ -86,11 +91,13 @@ class _Scores:
         nodes: What makes it: the product first.
         scale: Of the product's sums.
         mask: What is added to them.
+        apart: Images and windows that batches are split into while it is added, or none.
     """
 
     nodes: tuple[Node, ...]
     scale: float
     mask: Value | None
+    apart: tuple[Dim, ...] = ()
 
     @property
     def product(self) -> Node:
@@ -114,39 +121,66 @@ def _refusal(softmax: Node, context: _Context) -> str | None:
 def _scores(softmax: Node, context: _Context) -> _Scores | str:
     """The scores, or why they are none."""
     last = context.producers.get(softmax.inputs[0])
+    merge = last if last is not None and _is_view(last) else None
+    if merge is not None:
+        last = context.producers.get(merge.inputs[0])
     behind = last is not None and isinstance(last.op, Pointwise)
-    product = _product_among(last.inputs, context) if last is not None and behind else last
+    made = _made_among(last.inputs, context) if last is not None and behind else last
+    split = made if made is not None and merge is not None and _is_view(made) else None
+    product = made if split is None else context.producers.get(split.inputs[0])
     if last is None or product is None or not isinstance(product.op, MatMul):
         return "scores are not a product"
-    nodes = (product, last) if behind else (product,)
+    if (merge is None) is not (split is None) or (split is not None and not behind):
+        return "scores are reshaped"
+    nodes = tuple(n for n in (product, split, last if behind else None, merge) if n is not None)
     readers = (*nodes[1:], softmax)
     # For another reader they would have to be stored all the same.
     if any(context.reader(n.output) is not r for n, r in zip(nodes, readers, strict=True)):
         return "scores are read elsewhere"
     if product.op.transpose_a:
         return "q is transposed"
-    return _scaled(nodes)
+    return _scaled(nodes) if split is None or merge is None else _windowed(nodes)
 
 
-def _product_among(operands: tuple[Value, ...], context: _Context) -> Node | None:
-    """The first operand's maker that is a product."""
-    makers = (context.producers.get(value) for value in operands)
-    return next((node for node in makers if node is not None and isinstance(node.op, MatMul)), None)
+def _is_view(node: Node) -> bool:
+    return isinstance(node.op, Move) and is_view(node.op.map)
 
 
-def _scaled(nodes: tuple[Node, ...]) -> _Scores | str:
-    """Scale and mask of a product and what follows it, or why there are none."""
+def _windowed(nodes: tuple[Node, ...]) -> _Scores | str:
+    """The same of scores whose batches are split and merged around the mask."""
+    product, split, pointwise, merge = nodes
+    apart, whole = split.output.shape, product.output.shape
+    if len(whole) != 4 or apart[2:] != whole[1:] or merge.output.shape != whole:
+        return "scores are reshaped"
+    found = _scaled((product, pointwise), split.output)
+    return found if isinstance(found, str) else replace(found, nodes=nodes, apart=apart[:2])
+
+
+def _made_among(operands: tuple[Value, ...], context: _Context) -> Node | None:
+    """The first operand's maker that is a product, or a view."""
+    makers = [context.producers.get(value) for value in operands]
+    made = [node for node in makers if node is not None]
+    products = (node for node in made if isinstance(node.op, MatMul))
+    return next(products, next(filter(_is_view, made), None))
+
+
+def _scaled(nodes: tuple[Node, ...], read: Value | None = None) -> _Scores | str:
+    """Scale and mask of a product and what follows it, or why there are none.
+
+    What follows reads `read`, the product itself or a view of it.
+    """
     product = nodes[0]
     assert isinstance(product.op, MatMul)
+    read = read or product.output
     scale = 1.0
     mask: Value | None = None
     # For each: the expression, its operands, and which of these is the product.
     steps = [(product.op.epilogue, (product.output, *product.inputs[2:]), 0)]
     for node in nodes[1:]:
         assert isinstance(node.op, Pointwise)
-        if node.output.shape != product.output.shape:
+        if node.output.shape != read.shape:
             return "scores are repeated"
-        steps.append((node.op.expr, node.inputs, node.inputs.index(product.output)))
+        steps.append((node.op.expr, node.inputs, node.inputs.index(read)))
     for expr, operands, place in steps:
         found = _scale_and_mask(expr, place)
         # Behind a mask nothing may follow: there is one only, and a scale would be the mask's, too.
@@ -212,30 +246,61 @@ def _site(softmax: Node, context: _Context) -> _Site:
     product = scores.product
     assert isinstance(product.op, MatMul)
     masks = () if scores.mask is None else (scores.mask,)
-    inputs = (*product.inputs[:2], values.inputs[1], *masks)
+    operands, splits = (*product.inputs[:2], values.inputs[1]), list[Node]()
+    if scores.apart:
+        splits = [_split(value, scores.apart, values.name) for value in operands]
+        operands = tuple(node.output for node in splits)
     op = Attention(scores.scale, transpose_k=not product.op.transpose_b)
-    gone = (*scores.nodes, softmax, values)
-    move = context.reader(values.output)
-    ordered = None if move is None else _ordered(move)
-    if move is None or ordered is None:
-        return _Site(gone, (Node(op, inputs, values.outputs, values.name),))
-    order, index_map = ordered
-    y = values.output
-    heads = Value(f"{y.name}/ordered", y.dtype, tuple(y.shape[i] for i in order))
-    attention = Node(replace(op, order=order), inputs, (heads,), values.name)
-    return _Site(
-        (*gone, move), (attention, Node(Move(index_map), (heads,), move.outputs, move.name))
+    gone, y = (*scores.nodes, softmax, values), values.output
+    merge = _merge_map((*scores.apart, *y.shape[1:])) if scores.apart else None
+    move = context.reader(y)
+    after = _map_of(move)
+    if merge is not None and after is not None:
+        composed = compose(merge, after)
+        after = None if isinstance(composed, str) else composed
+    ordered = None if after is None else _ordered(after)
+    if ordered is not None and move is not None:
+        (order, index_map), gone, read = ordered, (*gone, move), move
+    elif merge is not None:
+        order, index_map, read = (), merge, values
+    else:
+        return _Site(gone, (Node(op, (*operands, *masks), values.outputs, values.name),))
+    shape = (*scores.apart, *y.shape[1:]) if scores.apart else y.shape
+    heads = Value(f"{y.name}/ordered", y.dtype, tuple(shape[i] for i in order) or shape)
+    attention = Node(replace(op, order=order), (*operands, *masks), (heads,), values.name)
+    last = Node(Move(index_map), (heads,), read.outputs, read.name)
+    return _Site(gone, (*splits, attention, last))
+
+
+def _map_of(node: Node | None) -> IndexMap | None:
+    return node.op.map if node is not None and isinstance(node.op, Move) else None
+
+
+def _split(value: Value, apart: tuple[Dim, ...], name: str) -> Node:
+    """Batches of a value split into images and windows."""
+    inner = value.shape[1:]
+    sizes = (*apart, *inner)
+    index_map = IndexMap(
+        (apart, *((size,) for size in inner)),
+        tuple(Factor(size, i) for i, size in enumerate(sizes)),
+        (1,) * len(sizes),
+    )
+    return Node(
+        Move(index_map), (value,), (Value(f"{value.name}/split", value.dtype, sizes),), name
     )
 
 
-def _ordered(node: Node) -> tuple[tuple[int, ...], IndexMap] | None:
-    """Of a `Move` that reorders whole axes: their order, and what is left to do after that.
+def _merge_map(shape: tuple[Dim, ...]) -> IndexMap:
+    """Images and windows of a value brought together."""
+    factors = tuple(Factor(size, i) for i, size in enumerate(shape))
+    return IndexMap(tuple((size,) for size in shape), factors, (2, *(1,) * (len(shape) - 2)))
+
+
+def _ordered(index_map: IndexMap) -> tuple[tuple[int, ...], IndexMap] | None:
+    """Of a movement that reorders whole axes: their order, and what is left to do after that.
 
     None where it does anything else to them, or nothing.
     """
-    if not isinstance(node.op, Move):
-        return None
-    index_map = node.op.map
     axes = [i for i, group in enumerate(index_map.in_factors) if group]
     sizes = [group[0] for group in index_map.in_factors if len(group) == 1]
     # An axis that is split or repeated: more than another order.
@@ -261,10 +326,17 @@ def _new_shapes(site: _Site, shapes: Shapes) -> Mapping[Value, tuple[int, ...]]:
     """Shapes of values that there were not before."""
     op, result = site.attention.op, site.attention.output
     assert isinstance(op, Attention)
-    if not op.order:
+    splits = [node for node in site.made if node.op is not op and node.inputs[0] is not result]
+    if not op.order and not splits:
         return {}
     values = next(n for n in reversed(site.gone) if isinstance(n.op, MatMul)).output
-    return {result: tuple(shapes[values][i] for i in op.order)}
+    whole, apart = shapes[values], shapes[values][:0]
+    if splits:
+        scores = next(n for n in site.gone if isinstance(n.op, Move) and _is_view(n)).output
+        apart = shapes[scores][:2]
+        whole = (*apart, *whole[1:])
+    found = {node.output: (*apart, *shapes[node.inputs[0]][1:]) for node in splits}
+    return {**found, result: tuple(whole[i] for i in op.order) or whole}
 
 
 @derived

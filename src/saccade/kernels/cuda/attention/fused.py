@@ -40,6 +40,7 @@ _INTEGERS = (
     "n1", "rows", "keys", *(f"{name}_{axis}" for name, axes in _AXES.items() for axis in axes),
 )  # fmt: skip
 _MASK_INTEGERS = ("mask_0", "mask_1", "mask_m", "mask_s")
+_AGAIN = ("mask_n0", "mask_n1")
 # Of 16-bit elements.
 _TILES: tuple[Tile, ...] = (
     (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 128, 4, 3), (64, 64, 4, 3),
@@ -76,6 +77,7 @@ class AttentionConfig:
         precision: How products of float32 are made, for `tl.dot`.
         mask: Along which axes the mask varies: `rows`, `keys` or `both`; empty without one.
         tile: Rows, keys of a step, warps, stages.
+        once: Whether all keys are one step.
     """
 
     elements: tuple[str, ...]
@@ -87,6 +89,7 @@ class AttentionConfig:
     precision: str
     mask: str
     tile: Tile
+    once: bool = False
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -193,6 +196,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     config = AttentionConfig(
         tuple(element_of(view) for view in stored), ELEMENTS[product_dtype(call)],
         axes.head, axes.width, op.scale, _units(axes), _precision(call, axes), _mask(axes), tile,
+        axes.keys <= tile[1],
     )  # fmt: skip
     integers = {"n1": axes.batch[1], "rows": axes.rows, "keys": axes.keys}
     for name, steps in (("q", axes.q), ("k", axes.k), ("v", axes.v), ("y", axes.y)):
@@ -200,6 +204,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     operands: dict[str, Operand] = {"q": In(0), "k": In(1), "v": In(2), "y": Out(0)}
     if axes.mask is not None:
         integers |= dict(zip(_MASK_INTEGERS, axes.mask, strict=True))
+        integers |= dict(zip(_AGAIN, axes.again, strict=True))
         operands["mask"] = In(3)
     programs = axes.matrices * -(-axes.rows // tile[0])
     return (Launch(config, operands, integers, programs),)
@@ -212,7 +217,7 @@ def _entry(config: AttentionConfig) -> Entry:
         "HEAD": config.head, "WIDTH": config.width, "SCALE": config.scale, "MASK": config.mask,
         "UNITS": config.units, "OPERAND": config.operand, "PRECISION": config.precision,
         "BM": rows, "BN": keys, "REST": min(_REST, keys),
-        "BD": _side(config.head), "BE": _side(config.width),
+        "BD": _side(config.head), "BE": _side(config.width), "ONCE": config.once,
     }  # fmt: skip
     return Entry(
         "attention.fused_code:attend",
@@ -220,7 +225,7 @@ def _entry(config: AttentionConfig) -> Entry:
         _INTEGERS,
         constants,
         extra_pointers=(("mask", config.elements[4]),) if masked else (),
-        extra_integers=_MASK_INTEGERS if masked else (),
+        extra_integers=(*_MASK_INTEGERS, *_AGAIN) if masked else (),
         multiples=(*_INTEGERS[2:], *(_MASK_INTEGERS if masked else ())),
         warps=warps,
         stages=stages,

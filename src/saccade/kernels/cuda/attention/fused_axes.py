@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from saccade.backends.cuda.fusions import Attention
 from saccade.kernels.base import View
@@ -14,6 +15,14 @@ __all__ = ["AttentionAxes", "heads_of"]
 
 Steps = tuple[int, int, int, int]
 """Strides of two batch axes, rows and columns."""
+
+
+class _BatchAxis(NamedTuple):
+    """An axis: its size, the strides of q, k, v, y and the mask, and how many the mask has."""
+
+    size: int
+    steps: tuple[int, ...]
+    again: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,7 @@ class AttentionAxes:
         q, v, y: Strides (n0, n1, row, column).
         k: The same as [n0, n1, S, D], however it is stored.
         mask: The same of the mask as [n0, n1, L, S], or None.
+        again: How many of each batch axis the mask has, before it begins anew.
     """
 
     batch: tuple[int, int]
@@ -41,6 +51,7 @@ class AttentionAxes:
     v: Steps
     y: Steps
     mask: Steps | None
+    again: tuple[int, int]
 
     @classmethod
     def of(cls, call: CudaCall) -> AttentionAxes | None:
@@ -57,13 +68,19 @@ class AttentionAxes:
         axes = _merged([(n, tuple(s[i] for s in batch)) for i, n in enumerate(y.shape[:-2])])
         if len(axes) > 2:
             return None
-        none = (1, (0,) * len(views))
-        (n0, s0), (n1, s1) = [none] * (2 - len(axes)) + axes
-        steps = [(s0[i], s1[i], view.strides[-2], view.strides[-1]) for i, view in enumerate(views)]
+        none = _BatchAxis(1, (0,) * len(views), 1)
+        first, second = [none] * (2 - len(axes)) + axes
+        steps = [
+            (first.steps[i], second.steps[i], view.strides[-2], view.strides[-1])
+            for i, view in enumerate(views)
+        ]
         mask = steps[4] if len(steps) > 4 else None
         by_q, by_k, by_v, by_y = steps[:4]
         sizes = q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]
-        return cls((n0, n1), *sizes, by_q, by_k, by_v, by_y, mask)
+        return cls(
+            (first.size, second.size), *sizes, by_q, by_k, by_v, by_y, mask,
+            (first.again, second.again),
+        )  # fmt: skip
 
     @property
     def matrices(self) -> int:
@@ -93,14 +110,26 @@ def _unordered(view: View, order: Sequence[int]) -> View:
     return View(view.dtype, tuple(view.shape[i] for i in at), tuple(view.strides[i] for i in at))
 
 
-def _merged(axes: Sequence[Axis]) -> list[Axis]:
-    """Axes of more than one element, neighbours that step evenly in every operand made one."""
-    merged: list[Axis] = []
+def _merged(axes: Sequence[Axis]) -> list[_BatchAxis]:
+    """Axes of more than one element, neighbours that step evenly in every operand made one.
+
+    A mask may begin anew instead, once.
+    """
+    merged: list[_BatchAxis] = []
     for size, steps in reversed(axes):
         if size == 1:
             continue
-        if merged and all(s == merged[0][0] * t for s, t in zip(steps, merged[0][1], strict=True)):
-            merged[0] = (size * merged[0][0], merged[0][1])
+        inner = merged[0] if merged else None
+        if inner is None or not _even(steps[:4], inner.size, inner.steps[:4]):
+            merged.insert(0, _BatchAxis(size, steps, size))
+        elif _even(steps[4:], inner.size, inner.steps[4:]) and inner.again == inner.size:
+            merged[0] = _BatchAxis(size * inner.size, inner.steps, size * inner.size)
+        elif steps[4] == 0:
+            merged[0] = _BatchAxis(size * inner.size, inner.steps, inner.again)
         else:
-            merged.insert(0, (size, steps))
+            merged.insert(0, _BatchAxis(size, steps, size))
     return merged
+
+
+def _even(outer: Sequence[int], size: int, inner: Sequence[int]) -> bool:
+    return all(s == size * t for s, t in zip(outer, inner, strict=True))

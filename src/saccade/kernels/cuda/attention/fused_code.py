@@ -14,9 +14,11 @@ def attend(
     n1, rows, keys, q_0, q_1, q_m, q_d, k_0, k_1, k_s, k_d, v_0, v_1, v_s, v_e, y_0, y_1, y_m, y_e,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
     UNITS: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, REST: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr,
+    BN: tl.constexpr, REST: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
-    """UNITS names for q, k, v, y and the mask the axis of stride 1: `d` the last one, `s` k's keys.
+    """ONCE: no more than BN keys, so that there is one block of them.
+
+    UNITS names for q, k, v, y and the mask the axis of stride 1: `d` the last one, `s` k's keys.
 
     MASK says along which axes the mask varies: `rows`, `keys` or `both`; empty without a mask.
     """
@@ -41,33 +43,40 @@ def attend(
     m_row = row
     m_step = 0
     if MASK != "":
-        m_at = image * extra[1] + head * extra[2]
+        m_at = image % extra[5] * extra[1] + head % extra[6] * extra[2]
         m_row = row * extra[3]
         m_step = 1 if UNITS[4] == "d" else extra[4]
     best = tl.full((BM,), float("-inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, BE), tl.float32)
-    # Blocks of keys alone; then one of which most are, or the few that are left in small ones.
-    whole = keys // BN * BN
-    small = whole if keys - whole <= BN // 2 else keys
-    for s in range(0, whole, BN):
+    if ONCE:
         best, total, acc = weigh(
             left, k + k_at, v + v_at, extra, m_at, m_row, m_step, row_mask, best, total, acc,
-            s + tl.arange(0, BN), keys, k_step, v_s, True, HEAD, WIDTH, SCALE, MASK, OPERAND,
+            tl.arange(0, BN), keys, k_step, v_s, False, HEAD, WIDTH, SCALE, MASK, OPERAND,
             PRECISION, BD, BE,
         )  # fmt: skip
-    for s in range(whole, small, BN):
-        best, total, acc = weigh(
-            left, k + k_at, v + v_at, extra, m_at, m_row, m_step, row_mask, best, total, acc,
-            s + tl.arange(0, BN), keys, k_step, v_s, False, HEAD, WIDTH, SCALE, MASK, OPERAND,
-            PRECISION, BD, BE,
-        )  # fmt: skip
-    for s in range(small, keys, REST):
-        best, total, acc = weigh(
-            left, k + k_at, v + v_at, extra, m_at, m_row, m_step, row_mask, best, total, acc,
-            s + tl.arange(0, REST), keys, k_step, v_s, False, HEAD, WIDTH, SCALE, MASK, OPERAND,
-            PRECISION, BD, BE,
-        )  # fmt: skip
+    else:
+        # Blocks of keys alone; then one of which most are, or the few left in small ones.
+        whole = keys // BN * BN
+        small = whole if keys - whole <= BN // 2 else keys
+        for s in range(0, whole, BN):
+            best, total, acc = weigh(
+                left, k + k_at, v + v_at, extra, m_at, m_row, m_step, row_mask, best, total, acc,
+                s + tl.arange(0, BN), keys, k_step, v_s, True, HEAD, WIDTH, SCALE, MASK, OPERAND,
+                PRECISION, BD, BE,
+            )  # fmt: skip
+        for s in range(whole, small, BN):
+            best, total, acc = weigh(
+                left, k + k_at, v + v_at, extra, m_at, m_row, m_step, row_mask, best, total, acc,
+                s + tl.arange(0, BN), keys, k_step, v_s, False, HEAD, WIDTH, SCALE, MASK, OPERAND,
+                PRECISION, BD, BE,
+            )  # fmt: skip
+        for s in range(small, keys, REST):
+            best, total, acc = weigh(
+                left, k + k_at, v + v_at, extra, m_at, m_row, m_step, row_mask, best, total, acc,
+                s + tl.arange(0, REST), keys, k_step, v_s, False, HEAD, WIDTH, SCALE, MASK, OPERAND,
+                PRECISION, BD, BE,
+            )  # fmt: skip
     # Rows without keys are sums of nothing; rows whose scores are all -inf are NaN.
     result = acc / tl.where(keys == 0, 1.0, total)[:, None]
     to = image * y_0 + head * y_1 + (row * y_m)[:, None]
