@@ -104,6 +104,8 @@ CASES = {
     "Unsqueeze": ([ints(-1, 1)], {}),
     "Expand": ([ints(3, 1, 1, 1, 7)], {}),
     "Pow": ([np.float32(2.0)], {}),
+    "Pad": ([ints(0, 1, 2, 0, 1, 0, 3, 4)], {}),
+    "Pad some axes": ([ints(2, 1, 0, 3), np.float32(0.5), ints(-1, 1)], {}),
 }
 
 
@@ -187,6 +189,7 @@ def test_weights_follow_the_module(tmp_path):
     ("node", "says"),
     [
         (("Conv", ["x", "w"], {"auto_pad": "SAME_UPPER"}), "Conv with auto_pad"),
+        (("Pad", ["x", "around"], {"mode": "reflect"}), "Pad of mode reflect"),
         (("TopK", ["x", "one"], {}), "TopK is none of the operators"),
         (("Slice", ["x", "one", "one", "one", "back"], {}), "backward"),
         (("Resize", ["x", "", "", "sizes"], {"mode": "nearest"}), "Resize of mode nearest"),
@@ -196,6 +199,7 @@ def test_refusals(tmp_path, node, says):
     kind, inputs, attributes = node
     constants = {
         "w": floats(3, 4, 1, 1),
+        "around": ints(0, 0, 1, 1, 0, 0, 1, 1),
         "one": ints(1),
         "back": ints(-1),
         "sizes": ints(2, 4, 3, 3),

@@ -243,13 +243,16 @@ def _together(sizes):
     return IndexMap(tuple((size,) for size in flat), factors, tuple(map(len, sizes)))
 
 
-def windowed(b, *, mask=(1, 3, 4, 9, 10), split=WINDOWS, merge=WINDOWS, text="add($0, $1)"):
+def windowed(
+    b, *, mask=(1, 3, 4, 9, 10), split=WINDOWS, merge=WINDOWS, text="add($0, $1)",
+    keys=(6, 4, 8, 10), values=(6, 4, 10, 8),
+):  # fmt: skip
     """Attention of six windows of two images, whose mask differs by window."""
-    q, k = b.value(6, 4, 9, 8), b.value(6, 4, 8, 10)
+    q, k = b.value(6, 4, 9, 8), b.value(*keys)
     apart = b.add(Move(_apart(split)), b.add(MatMul(epilogue=parse("mul($0, 0.5)")), q, k))
     masked = b.add(Pointwise(parse(text), DType.F32), apart, b.value(*mask))
     weights = b.add(Softmax(3), b.add(Move(_together(merge)), masked))
-    return b.add(MatMul(), weights, b.value(6, 4, 10, 8))
+    return b.add(MatMul(), weights, b.value(*values))
 
 
 @pytest.mark.parametrize("text", ["add($0, $1)", "add($1, mul($0, 0.25))"])
@@ -288,6 +291,19 @@ def test_a_result_of_windows_that_is_moved_otherwise_is_merged_first():
     graph = b.graph(b.add(Move(some), windowed(b)))
     after = fused(graph)
     assert families(after) == ["Move", "Move", "Move", "Attention", "Move", "Move"]
+    same(graph, after)
+
+
+def test_one_value_may_be_all_three_operands():
+    b = Heads()
+    x = b.value(6, 4, 9, 9)
+    apart = b.add(Move(_apart(((2, 3), (4,), (9,), (9,)))), b.add(MatMul(), x, x))
+    masked = b.add(Pointwise(parse("add($0, $1)"), DType.F32), apart, b.value(3, 1, 9, 9))
+    weights = b.add(Softmax(3), b.add(Move(_together(((2, 3), (4,), (9,), (9,)))), masked))
+    graph = b.graph(b.add(MatMul(), weights, x))
+    after = fused(graph)
+    names = [value.name for node in after.nodes for value in node.outputs]
+    assert families(after)[3] == "Attention" and len(set(names)) == len(names)
     same(graph, after)
 
 
@@ -353,6 +369,14 @@ def _split_elsewhere(b):
     """Heads are split, not images."""
     return (windowed(b, split=((6,), (2, 2), (9,), (10,)), merge=((6,), (2, 2), (9,), (10,)),
                      mask=(2, 2, 9, 10)),)  # fmt: skip
+
+
+def _keys_repeated(b):
+    return (windowed(b, keys=(4, 8, 10)),)
+
+
+def _values_repeated(b):
+    return (windowed(b, values=(1, 4, 10, 8)),)
 
 
 def _split_alone(b):
@@ -451,6 +475,8 @@ def _transposed_values(b):
         (_split_elsewhere, "scores are reshaped"),
         (_split_alone, "scores are not a product"),
         (_split_and_nothing_added, "scores are reshaped"),
+        (_keys_repeated, "batches that are repeated"),
+        (_values_repeated, "batches that are repeated"),
         (_masked_twice, "the scores' epilogue add($0, $1)"),
         (_curved, "the scores' epilogue tanh($0)"),
         (_twice, "scores are read elsewhere"),

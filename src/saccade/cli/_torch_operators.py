@@ -302,6 +302,21 @@ def resize(
     return F.interpolate(x, size, mode=names[mode], align_corners=aligned[way[1]])
 
 
+def pad(
+    x: Tensor, given: Sequence[int] | None = None, fill: Tensor = None,
+    over: Sequence[int] | None = None, *, pads: Sequence[int] = (), value: float = 0.0,
+    mode: bytes = b"constant",
+) -> Tensor:  # fmt: skip
+    """A constant around any axes; negative numbers cut off."""
+    if mode != b"constant":
+        raise OptionError(f"a Pad of mode {mode.decode()} is not known")
+    axes = [axis % x.dim() for axis in over] if over else list(range(x.dim()))
+    before, after = _sides(given or pads, len(axes))
+    by_axis = dict(zip(axes, zip(before, after, strict=True), strict=True))
+    flat = [n for axis in reversed(range(x.dim())) for n in by_axis.get(axis, (0, 0))]
+    return F.pad(x, flat, value=value if fill is None else float(fill))
+
+
 def _sides(pads: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     given = tuple(pads) or (0,) * (2 * rank)
     return given[:rank], given[rank:]
@@ -353,6 +368,7 @@ OPERATORS: Mapping[str, TorchOperator] = {
     "MaxPool": TorchOperator(max_pool),
     "Mul": TorchOperator(operator.mul),
     "Neg": TorchOperator(torch.neg),
+    "Pad": TorchOperator(pad, (1, 3)),
     "Pow": TorchOperator(operator.pow),
     "ReduceMean": TorchOperator(reduce_mean, (1,)),
     "Relu": TorchOperator(F.relu),

@@ -4,8 +4,7 @@
 
 so that what reads a sum of scores, relative positions and a mask, as shifted windows have it, meets
 one sum. Computed in float64, stored in the constants' type. Must not touch: values that others read
-too; reshapes of axes along which c varies; sums of numbers, which the constants would be no smaller
-for; constants that together would be much larger than each.
+too; reshapes of axes along which c varies; constants whose sum would be large, or overflows.
 """
 
 from __future__ import annotations

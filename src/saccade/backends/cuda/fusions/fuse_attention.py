@@ -115,6 +115,8 @@ def _refusal(softmax: Node, context: _Context) -> str | None:
     values = context.reader(softmax.output)
     if values is None:
         return "weights are read elsewhere"
+    if scores.apart and not _has_batches(values.inputs[1], softmax.output):
+        return "batches that are repeated"
     return _refuse_values(values, softmax.output)
 
 
@@ -152,8 +154,15 @@ def _windowed(nodes: tuple[Node, ...]) -> _Scores | str:
     apart, whole = split.output.shape, product.output.shape
     if len(whole) != 4 or apart[2:] != whole[1:] or merge.output.shape != whole:
         return "scores are reshaped"
+    if not all(_has_batches(value, product.output) for value in product.inputs[:2]):
+        return "batches that are repeated"
     found = _scaled((product, pointwise), split.output)
     return found if isinstance(found, str) else replace(found, nodes=nodes, apart=apart[:2])
+
+
+def _has_batches(value: Value, scores: Value) -> bool:
+    """Whether an operand has a matrix of its own for each batch of the scores."""
+    return value.rank == scores.rank and value.shape[0] == scores.shape[0]
 
 
 def _made_among(operands: tuple[Value, ...], context: _Context) -> Node | None:
@@ -248,7 +257,7 @@ def _site(softmax: Node, context: _Context) -> _Site:
     masks = () if scores.mask is None else (scores.mask,)
     operands, splits = (*product.inputs[:2], values.inputs[1]), list[Node]()
     if scores.apart:
-        splits = [_split(value, scores.apart, values.name) for value in operands]
+        splits = [_split(value, scores.apart, values, i) for i, value in enumerate(operands)]
         operands = tuple(node.output for node in splits)
     op = Attention(scores.scale, transpose_k=not product.op.transpose_b)
     gone, y = (*scores.nodes, softmax, values), values.output
@@ -276,7 +285,7 @@ def _map_of(node: Node | None) -> IndexMap | None:
     return node.op.map if node is not None and isinstance(node.op, Move) else None
 
 
-def _split(value: Value, apart: tuple[Dim, ...], name: str) -> Node:
+def _split(value: Value, apart: tuple[Dim, ...], near: Node, number: int) -> Node:
     """Batches of a value split into images and windows."""
     inner = value.shape[1:]
     sizes = (*apart, *inner)
@@ -285,9 +294,9 @@ def _split(value: Value, apart: tuple[Dim, ...], name: str) -> Node:
         tuple(Factor(size, i) for i, size in enumerate(sizes)),
         (1,) * len(sizes),
     )
-    return Node(
-        Move(index_map), (value,), (Value(f"{value.name}/split", value.dtype, sizes),), name
-    )
+    # One value may be several operands, of several attentions.
+    result = Value(f"{near.output.name}/split{number}", value.dtype, sizes)
+    return Node(Move(index_map), (value,), (result,), near.name)
 
 
 def _merge_map(shape: tuple[Dim, ...]) -> IndexMap:

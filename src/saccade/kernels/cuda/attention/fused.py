@@ -6,6 +6,7 @@ comes (Milakov and Gimelshein 2018, Dao et al. 2022). Scores and weights stay in
 weights are rounded to the type of the products before they meet the values.
 
 Layouts: q, k, v, the mask and y with any strides, so that splitting and merging heads are views;
+the mask may begin anew along a batch axis, as windows' masks do from image to image;
 wide loads and stores where the last axis (of k either of the two) has neighbours side by side.
 Floor: 2·L·S·(D + E) operations for each head at the rate of the matrix units; at batch 1 the steps
 through the keys, one after the other.

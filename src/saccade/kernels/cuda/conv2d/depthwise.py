@@ -150,7 +150,8 @@ def _times(call: CudaCall) -> list[tuple[float, DepthwiseTile]]:
         spread: float = min(1.0, programs / multiprocessors)
         hidden: float = min(1.0, programs * warps / (multiprocessors * 8)) ** 0.5
         busy = programs * warps * instructions / rate / max(0.001, spread * hidden)
-        micros = max(moved, LAUNCH + busy, LAUNCH + waited) + 0.05 * busy
+        micros = LAUNCH + (busy if busy > waited else waited)
+        micros = (moved if moved > micros else micros) + 0.05 * busy
         narrow = _MEASURED_NARROW if tile[1] <= _NARROW else 1.0
         found.append((micros * measured * narrow, tile))
     return found

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import ceil
+from typing import NamedTuple
 
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.gpus import gpu
@@ -121,6 +122,11 @@ class HopperPatchesConfig:
 
 def _supports(call: CudaCall) -> str | None:
     op: Conv2d = call.op
+    k, c, r, s = call.inputs[1].shape
+    if r * s == 1:
+        return "one tap"
+    if c == 1 and op.groups > 1:
+        return "depthwise"
     if op.prologue != IDENTITY:
         return "a prologue"
     if op.store is not None:
@@ -130,22 +136,11 @@ def _supports(call: CudaCall) -> str | None:
     reason = beyond_tma(call)
     if reason is not None:
         return reason
-    k, c, r, s = call.inputs[1].shape
-    if r * s == 1:
-        return "one tap"
-    if c == 1 and op.groups > 1:
-        return "depthwise"
     channels = c * op.groups
     if channels % _VECTOR or k % _VECTOR:
         return f"{channels} input channels, {k} of the result"
-    return None if _tiles(call) else "weights and patches do not fit shared memory"
-
-
-def _tiles(call: CudaCall) -> tuple[PatchesTile, ...]:
-    """The tiles whose weights and patches fit shared memory."""
-    k, c, r, s = call.inputs[1].shape
-    op: Conv2d = call.op
-    return _fitting(k // op.groups, c, r, s, op.groups, op.stride[0], call.target.shared)
+    fitting = _fitting(k // op.groups, c, r, s, op.groups, op.stride[0], call.target.shared)
+    return None if fitting else "weights and patches do not fit shared memory"
 
 
 @lru_cache(maxsize=1024)
@@ -189,72 +184,137 @@ def _room(channels: int) -> int:
 def _grid(call: CudaCall, tile: PatchesTile) -> tuple[int, int, int, int]:
     """Tiles down and across an image, all of them, blocks of channels."""
     n, k, p, q = sums_of(call)
-    down, across = ceil(p / tile.lines), ceil(q / tile.pixels)
-    blocks = ceil(call.op.groups / tile.together) if tile.together else ceil(k / tile.outputs)
+    down, across = -(-p // tile.lines), -(-q // tile.pixels)
+    whole, part = (call.op.groups, tile.together) if tile.together else (k, tile.outputs)
+    blocks = -(-whole // part)
     return down, across, n * down * across, blocks
 
 
-def _steps(call: CudaCall, tile: PatchesTile) -> int:
+def _steps(c: int, s: int, tile: PatchesTile) -> int:
     """Columns of taps, for each block of channels that products sum over."""
-    _, c, _, s = call.inputs[1].shape
     return s * (1 if tile.together else ceil(c / tile.inputs))
 
 
-def _resident(call: CudaCall, tile: PatchesTile) -> int:
-    """Programs that a multiprocessor runs at once."""
-    r, threads = call.inputs[1].shape[2], 32 * _WARPS * tile.teams
-    room = call.target.shared // tile.shared(r, _steps(call, tile), call.op.stride[0])
-    return max(1, min(room, _FILE // (threads * (tile.sums + _BESIDE))))
+class _PatchesLayer(NamedTuple):
+    """What times depend on, whatever the size of the image.
+
+    Attributes:
+        machine, shared: See `GpuTarget`.
+        filters: k, c, r, s of the weights.
+        groups, stride: Of the convolution.
+        added: Whether the epilogue reads for each result.
+    """
+
+    machine: str
+    shared: int
+    filters: tuple[int, int, int, int]
+    groups: int
+    stride: int
+    added: bool
 
 
-def _programs(call: CudaCall, tile: PatchesTile) -> int:
-    """Programs of a launch: as many for each block of channels."""
-    _, _, tiles, blocks = _grid(call, tile)
-    most = call.target.multiprocessors * _resident(call, tile)
-    return blocks * max(1, min(ceil(tiles / tile.teams), most // blocks))
+class _PatchesWork(NamedTuple):
+    """Of a tile, whatever the size of the image.
+
+    Attributes:
+        tile: The tile.
+        resident: Programs that a multiprocessor runs at once.
+        busy: Microseconds of its products, among others'.
+        asked: Of what TMA brings for it.
+        alone: Of a tile from its first patch to its end.
+    """
+
+    tile: PatchesTile
+    resident: int
+    busy: float
+    asked: float
+    alone: float
 
 
-def _micros(call: CudaCall, tile: PatchesTile) -> float:
-    """Tiles of the busiest multiprocessor, by products, TMA, one after the other; or the bytes."""
-    machine = gpu(call.target.machine)
-    r, stride, steps = call.inputs[1].shape[2], call.op.stride[0], _steps(call, tile)
-    _, _, tiles, blocks = _grid(call, tile)
-    programs, pixels = _programs(call, tile), tile.lines * tile.pixels
+def _layer(call: CudaCall) -> _PatchesLayer:
+    k, c, r, s = call.inputs[1].shape
+    op: Conv2d = call.op
+    added = bool(tile_bytes(hopper_epilogue(call)[0].code))
+    target = call.target
+    return _PatchesLayer(
+        target.machine, target.shared, (k, c, r, s), op.groups, op.stride[0], added
+    )
+
+
+@lru_cache(maxsize=1024)
+def _works(layer: _PatchesLayer) -> tuple[_PatchesWork, ...]:
+    k, c, r, s = layer.filters
+    tiles = _fitting(k // layer.groups, c, r, s, layer.groups, layer.stride, layer.shared)
+    return tuple(_work(layer, tile) for tile in tiles)
+
+
+def _work(layer: _PatchesLayer, tile: PatchesTile) -> _PatchesWork:
+    machine = gpu(layer.machine)
+    _, c, r, s = layer.filters
+    steps, pixels = _steps(c, s, tile), tile.lines * tile.pixels
     products = r * steps * tile.inputs // 16 * pixels // 64
     rate = machine.matrix_flops / machine.multiprocessors  # of a multiprocessor, a microsecond
-    patches = steps * tile.patch(r, stride) * tile.pixels
+    patches = steps * tile.patch(r, layer.stride) * tile.pixels
     moved = products * 32.0 * (64 + tile.outputs) + 2 * patches * tile.inputs
     moved += 4 * pixels * tile.outputs
     busy = max(products * 2.0 * 64 * 16 * tile.outputs / rate, moved / SHARED_PORT)
-    asked = patches * _PIXEL + steps * min(stride, r) * _LOAD
-    asked *= _SPLIT if _splits(call, tile) else 1.0
-    added = bool(tile_bytes(hopper_epilogue(call)[0].code)) * _ADDED * pixels * tile.outputs / 4096
-    beside = tile.teams * min(_resident(call, tile), ceil(programs / machine.multiprocessors))
-    parts = beside * _PRODUCTS * busy, beside * asked, busy + asked + added
-    each = sum(part**_LONGEST for part in parts) ** (1 / _LONGEST)
-    total = _BEGIN + ceil(tiles * blocks / (programs * tile.teams)) * each
-    copied = moved_bytes(call) / machine.bandwidth
-    together: float = (total**_BESIDE_BYTES + copied**_BESIDE_BYTES) ** (1 / _BESIDE_BYTES)
-    return LAUNCH + together
+    asked = patches * _PIXEL + steps * min(layer.stride, r) * _LOAD
+    # Pixels of x, and blocks of its channels, that begin inside of what memory gives at a time.
+    splits = layer.groups * c % _SECTOR > 0 or tile.together * c % _SECTOR > 0
+    asked *= _SPLIT if splits else 1.0
+    added = layer.added * _ADDED * pixels * tile.outputs / 4096
+    room = layer.shared // tile.shared(r, steps, layer.stride)
+    registers = 32 * _WARPS * tile.teams * (tile.sums + _BESIDE)
+    resident = max(1, min(room, _FILE // registers))
+    return _PatchesWork(tile, resident, busy, asked, busy + asked + added)
 
 
-def _splits(call: CudaCall, tile: PatchesTile) -> bool:
-    """Whether blocks of channels begin inside of what memory gives at a time."""
-    x, c = call.inputs[0], call.inputs[1].shape[1]
-    return x.shape[1] % _SECTOR > 0 or tile.together * c % _SECTOR > 0
+@lru_cache(maxsize=4096)
+def _each(work: _PatchesWork, beside: int) -> float:
+    """Microseconds of a tile beside so many, less one: products, TMA, or one behind the other."""
+    parts = beside * _PRODUCTS * work.busy, beside * work.asked, work.alone
+    found: float = sum(part**_LONGEST for part in parts) ** (1 / _LONGEST)
+    return found
+
+
+def _programs(call: CudaCall, work: _PatchesWork) -> int:
+    """Programs of a launch: as many for each block of channels."""
+    _, _, tiles, blocks = _grid(call, work.tile)
+    most = call.target.multiprocessors * work.resident
+    return blocks * max(1, min(-(-tiles // work.tile.teams), most // blocks))
+
+
+def _times(call: CudaCall) -> list[tuple[float, int, _PatchesWork]]:
+    """Estimated microseconds of each tile, a number; fastest first.
+
+    Tiles of the busiest multiprocessor, beside the bytes.
+    """
+    machine = gpu(call.target.machine)
+    copied = (moved_bytes(call) / machine.bandwidth) ** _BESIDE_BYTES
+    found = []
+    for i, work in enumerate(_works(_layer(call))):
+        _, _, tiles, blocks = _grid(call, work.tile)
+        programs, teams = _programs(call, work), work.tile.teams
+        beside = teams * min(work.resident, -(-programs // machine.multiprocessors))
+        turns = -(-tiles * blocks // (programs * teams))
+        total = _BEGIN + turns * _each(work, beside)
+        together: float = (total**_BESIDE_BYTES + copied) ** (1 / _BESIDE_BYTES)
+        found.append((LAUNCH + together, i, work))
+    return sorted(found)
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    timed = sorted((_micros(call, tile), i, tile) for i, tile in enumerate(_tiles(call)))
-    for micros, _, tile in timed:
-        yield Variant(micros, partial(_launches, call, tile), (tile.together, tile.inputs))
+    for micros, _, work in _times(call):
+        rounding = work.tile.together, work.tile.inputs
+        yield Variant(micros, partial(_launches, call, work), rounding)
 
 
-def _launches(call: CudaCall, tile: PatchesTile) -> tuple[Launch, ...]:
+def _launches(call: CudaCall, work: _PatchesWork) -> tuple[Launch, ...]:
+    tile = work.tile
     x, y = call.inputs[0], call.outputs[0]
     n, k, p, q = sums_of(call)
     _, c, r, s = call.inputs[1].shape
-    groups, steps = call.op.groups, _steps(call, tile)
+    groups, steps = call.op.groups, _steps(c, s, tile)
     epilogue, even = hopper_epilogue(call)
     down, across, tiles, blocks = _grid(call, tile)
     depth = r * steps * tile.inputs
@@ -279,7 +339,7 @@ def _launches(call: CudaCall, tile: PatchesTile) -> tuple[Launch, ...]:
         element_of(x), window_of(call), tile, steps // s, block, even, epilogue.code
     )
     operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}
-    return (Launch(config, operands, integers, _programs(call, tile)),)
+    return (Launch(config, operands, integers, _programs(call, work)),)
 
 
 def _entry(config: HopperPatchesConfig) -> Entry:
