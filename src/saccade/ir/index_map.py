@@ -10,11 +10,12 @@ factors refine each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.ir.dim import Dim, add, mul, product, sub
 
-__all__ = ["Factor", "IndexMap"]
+__all__ = ["Factor", "IndexMap", "transpose_map"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,12 @@ class IndexMap:
     def out_shape(self) -> tuple[Dim, ...]:
         """Shape of the output."""
         return tuple(product(f.size for f in axis) for axis in self.out_axes)
+
+
+def transpose_map(shape: Sequence[Dim], order: Sequence[int]) -> IndexMap:
+    """Axis `order[i]` becomes axis i."""
+    return IndexMap(
+        tuple((size,) for size in shape),
+        tuple(Factor(shape[axis], axis) for axis in order),
+        (1,) * len(shape),
+    )

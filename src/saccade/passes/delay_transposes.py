@@ -13,12 +13,12 @@ in whatever order is cheapest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from saccade.ir import Factor, IndexMap, Node, Value
+from saccade.ir.index_map import transpose_map
 from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul, Move, Pointwise, Pool2d
 from saccade.passes._editor import Editor
 from saccade.passes._operands import channel_axis
@@ -141,12 +141,7 @@ def _moved_back(editor: Editor, operand: Value, found: _Delayed) -> Value:
     before = _before(editor, operand, order)
     if before is not None:
         return before
-    return editor.emit(found.pointwise, Move(_transposition(operand, back)), (operand,))
-
-
-def _transposition(value: Value, order: Sequence[int]) -> IndexMap:
-    factors = tuple(Factor(value.shape[axis], axis) for axis in order)
-    return IndexMap(tuple((size,) for size in value.shape), factors, (1,) * value.rank)
+    return editor.emit(found.pointwise, Move(transpose_map(operand.shape, back)), (operand,))
 
 
 PASS = Pass("delay_transposes", (Rule(match, refuse, rewrite),), after=("compose_moves",))

@@ -10,6 +10,7 @@ from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Factor, IndexMap, Value
 from saccade.ir.dim import sub
+from saccade.ir.index_map import transpose_map
 from saccade.ir.reshape_maps import assumed, divisible, meeting, reshape
 from saccade.opdefs import Move
 
@@ -83,13 +84,6 @@ def reshaped(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
 
 def _axes(shape: Sequence[Dim]) -> tuple[tuple[Dim, ...], ...]:
     return tuple((size,) for size in shape)
-
-
-def transpose_map(shape: Sequence[Dim], order: Sequence[int]) -> IndexMap:
-    """Axis `order[i]` becomes axis i."""
-    return IndexMap(
-        _axes(shape), tuple(Factor(shape[axis], axis) for axis in order), (1,) * len(shape)
-    )
 
 
 def slice_map(

@@ -9,7 +9,7 @@ Floor: the matrix units' rate for all products, the bytes of x and y, or how fas
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import ceil
@@ -139,17 +139,14 @@ def _supports(call: CudaCall) -> str | None:
     channels = c * op.groups
     if channels % _VECTOR or k % _VECTOR:
         return f"{channels} input channels, {k} of the result"
-    fitting = _fitting(k // op.groups, c, r, s, op.groups, op.stride[0], call.target.shared)
-    return None if fitting else "weights and patches do not fit shared memory"
+    return None if _works(_layer(call)) else "weights and patches do not fit shared memory"
 
 
-@lru_cache(maxsize=1024)
-def _fitting(
-    k: int, c: int, r: int, s: int, groups: int, stride: int, shared: int
-) -> tuple[PatchesTile, ...]:
-    """Tiles for groups of k filters of c channels, r by s taps, in so much shared memory."""
+def _tiles(layer: _PatchesLayer) -> Iterable[PatchesTile]:
+    """The tiles whose weights and patches fit shared memory."""
+    k, c, r, s = layer.filters
     found = dict[PatchesTile, None]()
-    for together, inputs, outputs in _blocks(k, c, groups):
+    for together, inputs, outputs in _blocks(k // layer.groups, c, layer.groups):
         steps = s * ceil(c / inputs)
         stages = [n for n in range(_MOST_STAGES, 1, -1) if steps % n == 0]
         for lines, pixels, teams in _SHAPES:
@@ -157,10 +154,10 @@ def _fitting(
             tiles = [
                 PatchesTile(lines, pixels, together, inputs, outputs, teams, n) for n in stages
             ]
-            fitting = (tile for tile in tiles if tile.shared(r, steps, stride) <= shared)
+            fitting = (t for t in tiles if t.shared(r, steps, layer.stride) <= layer.shared)
             if products <= _MOST_PRODUCTS and (tile := next(fitting, None)) is not None:
                 found[tile] = None
-    return tuple(found)
+    return found
 
 
 def _blocks(k: int, c: int, groups: int) -> Iterator[tuple[int, int, int]]:
@@ -243,9 +240,7 @@ def _layer(call: CudaCall) -> _PatchesLayer:
 
 @lru_cache(maxsize=1024)
 def _works(layer: _PatchesLayer) -> tuple[_PatchesWork, ...]:
-    k, c, r, s = layer.filters
-    tiles = _fitting(k // layer.groups, c, r, s, layer.groups, layer.stride, layer.shared)
-    return tuple(_work(layer, tile) for tile in tiles)
+    return tuple(_work(layer, tile) for tile in _tiles(layer))
 
 
 def _work(layer: _PatchesLayer, tile: PatchesTile) -> _PatchesWork:

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 
 from saccade.backends.cuda.gpus import gpu
+from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Out, Temp, Variant, interned
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
@@ -28,7 +29,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     tiles_of,
     weights_of,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm_times import Products, tile_times
+from saccade.kernels.cuda.conv2d.implicit_gemm_times import BEGIN, Products, tile_times
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     channels_of,
@@ -37,6 +38,7 @@ from saccade.kernels.cuda.conv2d.window_config import (
     unfit,
 )
 from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.precision import product_dtype
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_SPLIT_K", "SplitKConfig"]
@@ -45,9 +47,10 @@ _SPLITS = (2, 4, 8, 16)  # parts of a sum
 _SHORTEST = 4  # steps of a part, for the loop to be worth its start
 _WIDE = 128  # edge of blocks that fill the machine without splitting
 _CHANGED = 1.3  # times over estimates with a prologue (one H200)
-_BEGIN, _PARTS = 0.1, 1.9
-"""Microseconds on an H200 besides both launches; times as long as memory takes for the parts, which
-stay in the L2 cache. Fitted to 557 times of 51 layers of 3x3 taps in float16."""
+_ENDS = {True: (0.1, 1.9), False: (BEGIN, 1.0)}
+"""By whether products are of 16 bits: microseconds on an H200 besides both launches, and how many
+times as long as memory parts take, which stay in the L2 cache. Fitted to 557 times of 51 layers of
+3x3 taps in float16; float32 was not looked at again."""
 _ADDED: Tile = (4, 64, 1, 2, 1)  # of the second launch: 16 bytes of each part for a thread
 
 
@@ -89,10 +92,11 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     times = tile_times(call, tiles, products, n * p * q, splits)
     # Of writing, reading and adding the parts, which stay in the L2 cache: microseconds.
     rate, nbytes = gpu(call.target.machine).bandwidth, 2.0 * 4 * n * p * q * k
-    adding = {parts: LAUNCH + _PARTS * nbytes * parts / rate for parts in _SPLITS}
+    begin, added = _ENDS[product_dtype(call) is not DType.F32]
+    adding = {parts: LAUNCH + added * nbytes * parts / rate for parts in _SPLITS}
     measured = _CHANGED if call.op.prologue != IDENTITY else 1.0
     timed = [
-        (measured * (micros + adding[parts]) + _BEGIN, tile, parts)
+        (measured * (micros + adding[parts]) + begin, tile, parts)
         for (micros, _), tile, parts in zip(times, tiles, splits, strict=True)
     ]
     for micros, tile, parts in sorted(timed, key=itemgetter(0)):
