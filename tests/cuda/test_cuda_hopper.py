@@ -97,6 +97,14 @@ REFUSED = {
 }  # fmt: skip
 
 
+def test_parts_that_begin_at_multiples_of_16_bytes_are_read():
+    part = nhwc((1, 8, 5, 5), pitch=16)._replace(aligned=True)
+    asked = replace(PLAIN, inputs=(part, PLAIN.inputs[1]))
+    assert CONV2D_HOPPER.supports(asked) is None
+    launch = next(iter(CONV2D_HOPPER.variants(asked))).launches[0]
+    assert [launch.integers[f"x_{axis}"] for axis in "nhw"] == [400, 80, 16]
+
+
 @pytest.mark.parametrize("reason", REFUSED)
 def test_it_refuses_what_it_cannot_do(reason):
     assert CONV2D_HOPPER.supports(REFUSED[reason]) == reason

@@ -19,6 +19,7 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import View
 from saccade.kernels.cuda.conv2d.hopper_stationary import CONV2D_HOPPER_STATIONARY
+from saccade.kernels.cuda.conv2d.hopper_teams import CONV2D_HOPPER_TEAMS
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 
@@ -49,6 +50,17 @@ REFUSED = {
     ),
     "wide": (call(2, 4096, 9, 9, 64, (1, 1), POINT), "weights do not fit shared memory"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", [CONV2D_HOPPER_STATIONARY, CONV2D_HOPPER_TEAMS])
+def test_parts_that_begin_at_multiples_of_16_bytes_are_moved(kernel):
+    part = SLICE._replace(aligned=True)
+    asked = call(2, 64, 9, 9, 64, (1, 1), ADDED, extra=(part,))
+    asked = replace(asked, inputs=(part, *asked.inputs[1:]), outputs=(part,))
+    assert kernel.supports(asked) is None
+    launch = next(iter(kernel.variants(asked))).launches[0]
+    integers = launch.integers
+    assert (integers["x_w"], integers["y_apart"], integers["e1_apart"]) == (80, 80, 80)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -34,6 +34,20 @@ def test_producers_write_side_by_side():
     )
 
 
+def test_a_value_stands_in_the_concat_that_parts_of_it_take_another_way_to():
+    b = Builder((1, 3, 8, 8))
+    whole = b.conv(b.inputs[0], 32)
+    half = IndexMap(
+        ((), (32,), (8,), (8,)), (Factor(16, 0, 16), Factor(8, 1), Factor(8, 2)), (0, 1, 1, 1)
+    )
+    branch = b.conv(b.add(Move(half), whole), 16)
+    laid = laid_out(b.graph(b.conv(b.concat(whole, branch), 8)))
+    assert names(laid) == ["Conv2d"] * 4
+    first, second, *_ = laid.steps
+    assert first.outputs[0].buffer == second.inputs[0].buffer == second.outputs[0].buffer
+    assert (second.inputs[0].offset, second.outputs[0].offset) == (16 * 4, 32 * 4)
+
+
 def test_nested_prefixes_are_views_of_one_buffer():
     """DenseNet: Concat(a), Concat(a, b), Concat(a, b, c)."""
     b = Builder((1, 3, 8, 8))

@@ -5,7 +5,7 @@ import pytest
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.kernels.base import View
-from saccade.layout.views import channels_last, moved, row_major
+from saccade.layout.views import aligned, channels_last, moved, row_major
 from saccade.opdefs import Move
 
 
@@ -99,3 +99,19 @@ def test_dense_views():
     assert channels_last(DType.F16, SHAPE).strides == (120, 1, 30, 6)
     assert row_major(DType.F32, ()).extent == 1
     assert row_major(DType.F32, (2, 0)).extent == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pitch", "begin", "found"),
+    [
+        (DType.F16, 24, 0, True),
+        (DType.BF16, 24, 32, True),
+        (DType.F16, 24, 8, False),  # between multiples of 16 bytes
+        (DType.F16, 20, 0, False),  # the next pixel does
+        (DType.F16, 8, 0, False),  # no part: pixels lie side by side
+        (DType.F32, 24, 0, False),
+    ],
+)
+def test_parts_that_begin_at_multiples_of_16_bytes_say_so(dtype, pitch, begin, found):
+    view = View(dtype, (2, 8, 3, 5), (15 * pitch, 1, 5 * pitch, pitch))
+    assert aligned(view, begin).aligned is found

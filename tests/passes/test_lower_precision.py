@@ -74,6 +74,17 @@ def test_moves_keep_one_type():
     assert rounded.dtype is BF16
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_operands_of_a_concat_are_rounded_once_whoever_comes_first(readers):
+    b = Single()
+    x = b.conv(b.input(1, 3, 6, 6), 8)
+    part = b.slice(x, 1, 4, 4)
+    others = [b.conv(part, 4) for _ in range(readers)]
+    y = b.op(Concat(1), b.slice(x, 1, 0, 4), part, *others)
+    after, _ = lowered(b, b.map("relu($0)", y))
+    assert {n.op.family for n in after.nodes[:-1]} == {"Conv2d", "Move", "Concat"}
+
+
 def test_gathers_round_what_they_take_from_and_not_indices():
     b = Single()
     indices = b.const([2, 0], np.int64)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from pass_graphs import Build, assert_refused, fused, ops
+from pass_graphs import Build, assert_refused, assert_same, fused, ops
 
 from saccade.ir import DType, Factor, IndexMap
+from saccade.ir.dim import symbol
 from saccade.ir.expr import parse
 from saccade.opdefs import Concat, Conv2d, DepthToSpaceStore, InterleaveStore, MatMul, Move, Pool2d
 from saccade.passes.compose_moves import PASS as COMPOSE
@@ -97,6 +100,68 @@ def test_a_pointwise_does_not_pass_a_movement_that_others_read():
     x = b.reshape(b.conv(b.input(2, 3, 4, 4), 5), 2, 5, 16)
     graph = b.graph(b.map("relu($0)", x), x)
     assert_refused(graph, COMPOSE, "also read elsewhere")
+
+
+def halves(b, x, *cuts, axis=1):
+    bounds = (0, *cuts, x.shape[axis])
+    return [b.slice(x, axis, i, j - i) for i, j in pairwise(bounds)]
+
+
+def test_parts_side_by_side_are_the_whole():
+    b = Build()
+    x = b.map("exp($0)", b.input(2, 6, 3, 4))
+    first, second, third = halves(b, x, 1, 4)
+    y = b.map("neg($0)", third)  # a bottleneck's: others read parts as well
+    graph = b.graph(b.op(Concat(1), first, second, third, y))
+    after = fused(graph, COMPOSE)
+    (joint,) = (node for node in after.nodes if isinstance(node.op, Concat))
+    assert [v.name for v in joint.inputs] == [x.name, y.name]
+    assert_same(graph, after)
+
+
+def test_parts_that_are_not_all_of_it_are_one_part():
+    b = Build()
+    x = b.map("exp($0)", b.input(2, 6, 3, 4))
+    _, second, third = halves(b, x, 1, 4)
+    graph = b.graph(b.op(Concat(1), second, third))
+    after = fused(graph, COMPOSE)
+    assert ops(after) == "Pointwise Move"
+    assert after.nodes[1].output.shape == (2, 5, 3, 4)
+    assert_same(graph, after)
+
+
+@pytest.mark.parametrize("case", ["order", "gap", "axis", "values", "rows", "step"])
+def test_parts_that_are_none_side_by_side_stay(case):
+    b = Build()
+    x = b.map("exp($0)", b.input(2, 6, 4, 4))
+    first, second, third = halves(b, x, 2, 4)
+    other = b.slice(b.map("exp($0)", b.input(2, 6, 4, 4)), 1, 2, 2)
+    flipped = Move(IndexMap(((2,), (6,), (4,), (4,)), (
+        Factor(2, 0), Factor(2, 1, 3, -1), Factor(4, 2), Factor(4, 3)), (1, 1, 1, 1)))  # fmt: skip
+    parts = {
+        "order": (second, first), "gap": (first, third), "values": (first, other),
+        "axis": halves(b, x, 2, axis=2), "rows": (first, b.slice(second, 2, 0, 4)),
+        "step": (first, b.op(flipped, x)),
+    }[case]  # fmt: skip
+    if case == "rows":  # the second part has other rows: of a value that has more
+        x = b.map("exp($0)", b.input(2, 6, 8, 4))
+        first, second = b.slice(x, 1, 0, 2), b.slice(x, 1, 2, 2)
+        parts = (b.slice(first, 2, 0, 4), b.slice(second, 2, 4, 4))
+    graph = b.graph(b.op(Concat(1), *parts))
+    after = fused(graph, COMPOSE)
+    assert len(next(n for n in after.nodes if isinstance(n.op, Concat)).inputs) == 2
+    assert_same(graph, after)
+
+
+def test_parts_that_only_small_sizes_reach_out_of_stay():
+    b = Build()
+    x = b.map("exp($0)", b.input(2, symbol("C"), 3, 4))
+    whole = b.slice(x, 1, 0, 4), b.slice(x, 1, 4, 4)
+    assert_refused(
+        b.graph(b.op(Concat(1), *whole)),
+        COMPOSE,
+        "part of a slice that may reach out of its operand",
+    )
 
 
 def test_maps_without_common_factors_stay_apart():

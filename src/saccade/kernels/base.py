@@ -78,6 +78,7 @@ class View(NamedTuple):
         room: Elements behind the last channel of a pixel that may be read, up to 16 bytes: those
             that fill its last 16 bytes, or none. Only of channels-last images that a device pads.
         zeros: Whether these are zeros, which whoever writes the view writes, too.
+        aligned: Whether pixels of a part of wider ones begin at multiples of 16 bytes.
     """
 
     dtype: DType
@@ -85,6 +86,7 @@ class View(NamedTuple):
     strides: tuple[int, ...]
     room: int = 0
     zeros: bool = False
+    aligned: bool = False
 
     @property
     def channels_last(self) -> bool:

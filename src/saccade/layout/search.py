@@ -23,7 +23,7 @@ from saccade.layout.elimination import Solution, Table, minimise
 from saccade.layout.fitting import Fitter
 from saccade.layout.formats import Formats
 from saccade.layout.types import Searched
-from saccade.layout.views import channels_last, fits_last, moved, row_major
+from saccade.layout.views import aligned, channels_last, fits_last, moved, row_major
 from saccade.opdefs import Concat, Move
 
 __all__ = ["Storage", "search"]
@@ -282,7 +282,10 @@ class _Search:
         source, index_map = self._origin[value]
         # Of what is stored, as `storage` makes views, not of its copy.
         found = moved(self._views(source, states)[0], index_map)
-        return found and found[1]
+        if found is None:
+            return None
+        begin, view = found
+        return aligned(view, begin * view.dtype.itemsize)
 
 
 def _same_order(a: View, b: View) -> bool:

@@ -17,7 +17,7 @@ from saccade.ir.derived import derived
 from saccade.kernels.base import View
 from saccade.layout.formats import Fills
 from saccade.layout.types import Buffer, BufferKind, Stored
-from saccade.layout.views import channels_last, fits_last, moved, padded, part, row_major
+from saccade.layout.views import aligned, channels_last, fits_last, moved, padded, part, row_major
 from saccade.opdefs import BitCast, Concat, Move
 
 __all__ = ["BufferBuilder", "place"]
@@ -89,6 +89,10 @@ def place(
                 within = _view_of_move(node, places, maps, nhwc)
                 within = within or _view_of_bits(node, places, nhwc)
                 places.stored[value] = within or _own(value, places, shapes, nhwc)
+    for value, stored in places.stored.items():
+        view = aligned(stored.view, stored.offset)
+        if view is not stored.view:
+            places.stored[value] = stored._replace(view=view)
     return places
 
 

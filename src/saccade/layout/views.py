@@ -9,7 +9,7 @@ from operator import mul
 from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
 
-__all__ = ["channels_last", "fits_last", "moved", "padded", "part", "row_major"]
+__all__ = ["aligned", "channels_last", "fits_last", "moved", "padded", "part", "row_major"]
 
 PIXEL = 16
 """Bytes that pixels are padded to multiples of, where they are: the widest access of a thread."""
@@ -69,6 +69,19 @@ def part(view: View, axis: int, at: int, shape: Sequence[int]) -> View:
     if at % step or end + room > view.shape[1] + view.room:
         return found
     return found._replace(room=room, zeros=view.zeros and room > 0 and end == view.shape[1])
+
+
+def aligned(view: View, begin: int) -> View:
+    """The view with `View.aligned`, if it is a part of wider pixels, `begin` bytes into a buffer.
+
+    Of floats of 16 bits alone: what moves whole vectors takes no others.
+    """
+    wider = view.channels_last and view.strides[3] != view.shape[1]
+    if not wider or view.dtype not in (DType.F16, DType.BF16) or begin % PIXEL:
+        return view
+    step = PIXEL // view.dtype.itemsize
+    apart = [view.strides[axis] for axis in (0, 2, 3) if view.shape[axis] > 1]
+    return view if any(stride % step for stride in apart) else view._replace(aligned=True)
 
 
 def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:

@@ -20,7 +20,7 @@ from saccade.opdefs import Concat, Move, Pad, Pointwise, Pool2d, Reduce, Resize
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
 
-__all__ = ["PASS"]
+__all__ = ["NOTHING", "PASS"]
 
 
 def match_nothing(_editor: Editor, node: Node) -> Node | None:
@@ -144,10 +144,13 @@ def rewrite_squeeze(editor: Editor, found: _NodePair) -> None:
     editor.replace(found.outer, replace(found.inner.op, keepdims=False), found.inner.inputs)
 
 
+NOTHING = Rule(match_nothing, refuse_nothing, rewrite_nothing)
+"""Operators that hand their operand through."""
+
 PASS = Pass(
     "canonicalise",
     (
-        Rule(match_nothing, refuse_nothing, rewrite_nothing),
+        NOTHING,
         Rule(match_concat, refuse_concat, rewrite_concat),
         Rule(match_global_pool, refuse_global_pool, rewrite_global_pool),
         Rule(match_squeeze, refuse_squeeze, rewrite_squeeze),

@@ -3,6 +3,7 @@
     Move(Move(x, A), B)              ->  Move(x, A then B)           see ir/compose_maps
     Move(x, identity)                ->  x
     Pointwise(Move(x))               ->  Move(Pointwise(x))          numbers only beside x
+    Concat(…, x[a:b], x[b:c], …)     ->  Concat(…, x[a:c], …)        of which the whole is x
 
 The last brings a Pointwise to the operator that can compute it as its epilogue, or two movements
 together. Must not touch: a movement that others read too (it would be done twice; but a pure
@@ -14,8 +15,9 @@ operand: the plan has to see that, whatever of it is read in the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from saccade.ir import Dim, IndexMap, Node, Value
 from saccade.ir.compose_maps import canonical, compose, is_identity, is_view
@@ -182,6 +184,65 @@ def rewrite_hoist(editor: Editor, found: _MovePair) -> None:
     editor.replace(found.then, found.first.op, (value,))
 
 
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Operands `at` and behind of a Concat, which are a movement of one value."""
+
+    concat: Node
+    at: int
+    source: Value
+    map: IndexMap
+
+
+def match_joined(editor: Editor, node: Node) -> _Joined | None:
+    """Parts of one value, one behind the other."""
+    if not isinstance(node.op, Concat):
+        return None
+    for at, (left, right) in enumerate(pairwise(node.inputs)):
+        parts = [editor.producer(left), editor.producer(right)]
+        first, second = (p if p and isinstance(p.op, Move) else None for p in parts)
+        if first and second and first.inputs == second.inputs:
+            joined = _joined(_map(first), _map(second), node.op.axis)
+            if joined is not None:
+                return _Joined(node, at, first.inputs[0], joined)
+    return None
+
+
+def _joined(left: IndexMap, right: IndexMap, axis: int) -> IndexMap | None:
+    """Both movements' elements one behind the other along an axis, if that is one movement."""
+    if left.in_factors != right.in_factors or left.out_groups != right.out_groups:
+        return None
+    if left.out_groups[axis] != 1:
+        return None
+    at = sum(left.out_groups[:axis])
+    a, b = left.factors[at], right.factors[at]
+    others = left.factors[:at] + left.factors[at + 1 :]
+    if a.source is None or (a.source, a.step, b.step) != (b.source, 1, 1):
+        return None
+    if others != right.factors[:at] + right.factors[at + 1 :] or b.start != add(a.start, a.size):
+        return None
+    both = replace(a, size=add(a.size, b.size))
+    return replace(left, factors=(*left.factors[:at], both, *left.factors[at + 1 :]))
+
+
+def refuse_joined(_editor: Editor, found: _Joined) -> str | None:
+    """Parts that are not known to lie inside of the operand."""
+    axis = found.concat.op.axis if isinstance(found.concat.op, Concat) else 0
+    if not all(map(found.map.is_inside, found.map.out_axes[axis])):
+        return "part of a slice that may reach out of its operand"
+    return None
+
+
+def rewrite_joined(editor: Editor, found: _Joined) -> None:
+    """Take both at once."""
+    concat, at = found.concat, found.at
+    if len(concat.inputs) == 2:
+        editor.replace(concat, Move(found.map), (found.source,))
+        return
+    value = editor.emit(concat, Move(found.map), (found.source,))
+    editor.replace(concat, concat.op, (*concat.inputs[:at], value, *concat.inputs[at + 2 :]))
+
+
 PASS = Pass(
     "compose_moves",
     (
@@ -189,6 +250,7 @@ PASS = Pass(
         Rule(match_pair, refuse_pair, rewrite_pair),
         Rule(match_hoist, refuse_hoist, rewrite_hoist),
         Rule(match_pair, refuse_pair, rewrite_pair),
+        Rule(match_joined, refuse_joined, rewrite_joined),
         Rule(match_identity, refuse_identity, rewrite_identity),
     ),
     after=("normalise_operands",),

@@ -35,6 +35,7 @@ from saccade.opdefs import (
 )
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
+from saccade.passes.canonicalise import NOTHING
 
 __all__ = ["FLOAT16", "PASS"]
 
@@ -146,7 +147,8 @@ def _rounded(editor: Editor, node: Node, value: Value, dtype: DType) -> Value:
 
 def _pass(dtype: DType) -> Pass:
     rule = Rule(match, refuse, partial(_rewrite, dtype=dtype))
-    return Pass("lower_precision", (rule,), remarks="stays float32")
+    # A Concat rounds operands whose turn is yet to come: then they have the type already.
+    return Pass("lower_precision", (rule, NOTHING), remarks="stays float32")
 
 
 PASS = _pass(DType.BF16)

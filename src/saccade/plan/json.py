@@ -199,15 +199,14 @@ def _read_rows(source: int, known: int, *lists: list[int]) -> RowCount:
 
 def _slot(slot: Slot) -> list[object]:
     view = slot.view
-    padding = [view.room, view.zeros] if view.room else []
-    return [list(slot.ref), view.dtype.value, view.shape, view.strides, *padding]
+    rest = [view.room, view.zeros, view.aligned] if view.room or view.aligned else []
+    return [list(slot.ref), view.dtype.value, view.shape, view.strides, *rest]
 
 
 def _read_slot(
-    ref: list[int], dtype: str, shape: list[int], strides: list[int], *padding: int
+    ref: list[int], dtype: str, shape: list[int], strides: list[int], room: int = 0, *flags: bool
 ) -> Slot:
-    room, zeros = padding or (0, False)
-    return Slot(Ref(*ref), View(DType(dtype), tuple(shape), tuple(strides), room, bool(zeros)))
+    return Slot(Ref(*ref), View(DType(dtype), tuple(shape), tuple(strides), room, *flags))
 
 
 def _phase(phase: Phase) -> dict[str, object]:

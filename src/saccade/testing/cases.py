@@ -44,6 +44,7 @@ __all__ = [
 Runner = Callable[[Case, Sequence[Array]], Sequence[Array]]
 """Runs a case on its operands (logical order); gives its results in logical order."""
 
+_HALF = 2  # bytes of an element of 16 bits
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -105,7 +106,8 @@ def _view(dtype: DType, shape: tuple[int, ...], how: CaseStorage) -> View:
     if how.strides is not None:
         return View(dtype, shape, how.strides)
     if how.channels_last:
-        return nhwc_view(dtype, shape, shape[1] + how.gap)
+        aligned = how.aligned and dtype.itemsize == _HALF
+        return nhwc_view(dtype, shape, shape[1] + how.gap)._replace(aligned=aligned)
     return row_major(dtype, shape)
 
 

@@ -56,7 +56,7 @@ def _fields(name: str, fields: Mapping[str, object]) -> str:
 
 
 def _view(view: View) -> str:
-    """Type and shape, the strides where the storage is not row-major, and what pads pixels."""
+    """Type and shape, strides where storage is not row-major, what pads pixels, `View.aligned`."""
     dense, step = [], 1
     for n in reversed(view.shape):
         dense.append(step)
@@ -64,7 +64,7 @@ def _view(view: View) -> str:
     shape = ",".join(map(str, view.shape))
     strides = "" if view.strides == tuple(reversed(dense)) else f"@[{_join(view.strides)}]"
     room = f"+{view.room}{'z' * view.zeros}" if view.room else ""
-    return f"{view.dtype.value}[{shape}]{strides}{room}"
+    return f"{view.dtype.value}[{shape}]{strides}{room}{'=' * view.aligned}"
 
 
 def _join(numbers: Sequence[int]) -> str:

@@ -49,11 +49,13 @@ class CaseStorage:
         channels_last: Of [N, C, H, W] the channels of a pixel are neighbours.
         gap: Elements between the last channel of a pixel and the next pixel.
         strides: Elements between neighbours along each axis, for any other storage.
+        aligned: `View.aligned`, of 16-bit elements.
     """
 
     channels_last: bool = False
     gap: int = 0
     strides: tuple[int, ...] | None = None
+    aligned: bool = False
 
 
 ROWS = CaseStorage()

@@ -194,6 +194,30 @@ _EIGHTS = (
 """Channels in eights, side by side: what the tensor memory accelerator loads."""
 
 _WIDER = CaseStorage(channels_last=True, gap=8)
+_PART = replace(_WIDER, gap=24, aligned=True)
+_PARTS_OF_WIDER = (
+    _case(
+        _square("part-same", (2, 72, 11, 12), 72, 3, Conv2d(padding=_SAME, epilogue=_ADDED)),
+        _weights(1, 72, 1, 1), Operand((2, 72, 11, 12), storage=_PART), x=_PART, y=_PART,
+    ),
+    _case(
+        _square("part-narrow", (1, 16, 19, 21), 32, 3, Conv2d(padding=_SAME, epilogue=_BIAS_RELU)),
+        _weights(1, 32, 1, 1), x=_PART, y=_PART,
+    ),
+    _case(
+        _square("part-strided", (2, 40, 9, 13), 64, 3, Conv2d((2, 2), _SAME)), x=_PART, y=_PART
+    ),
+    _case(
+        _square("part-point", (1, 136, 11, 9), 264, 1, Conv2d(epilogue=_ADDED)),
+        _weights(1, 264, 1, 1), Operand((1, 264, 11, 9), storage=_PART), x=_PART, y=_PART,
+    ),
+    _case(
+        _square("part-groups", (1, 64, 9, 11), 64, 3, Conv2d(padding=_SAME, groups=4)),
+        x=_PART, y=_PART,
+    ),
+)  # fmt: skip
+"""Parts of wider pixels that begin at multiples of 16 bytes."""
+
 _FAR = Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))
 _STRIDED = Conv2d((2, 2), (2, 1, 0, 3))
 _SPECIAL = (
@@ -350,6 +374,7 @@ CASES = (
     *_SPECIAL,
     *_FUSED,
     *_EIGHTS,
+    *_PARTS_OF_WIDER,
     *_STEMS,
     *_DEPTHWISE,
     *_NARROW,

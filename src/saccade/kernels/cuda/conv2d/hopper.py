@@ -47,8 +47,9 @@ from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
-    "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "beyond_tma", "constants_of", "filters_map",
-    "functions_of", "hopper_launch", "nested", "pixels_map", "unaligned", "upper_of", "window_map",
+    "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "begins", "beyond_tma", "constants_of",
+    "filters_map", "functions_of", "hopper_launch", "nested", "pixels_map", "unaligned", "upper_of",
+    "window_map",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
@@ -146,11 +147,16 @@ def _storage(call: CudaCall) -> str | None:
         return "nothing to do"
     if x.strides[1] != 1 or y.strides[1] != 1:
         return "not channels-last"
-    if x.strides[3] != x.shape[1]:  # a slice may begin anywhere, TMA only at multiples of 16 bytes
+    if not begins(x):
         return "x is a part of wider pixels"
     if any(outer % step or outer < n * step for (_, outer), (n, step) in pairwise(nested(x))):
         return "rows of x are apart by no whole number of pixels"
     return unaligned(x, y)
+
+
+def begins(view: View) -> bool:
+    """Whether pixels begin where TMA can: a part of wider ones may anywhere."""
+    return view.strides[3] == view.shape[1] or view.aligned
 
 
 def unaligned(*views: View) -> str | None:

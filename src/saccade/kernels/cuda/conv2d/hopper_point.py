@@ -37,7 +37,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
 from saccade.kernels.cuda.conv2d.hopper_tiles import HopperTile, by_pixel, step_depth
 from saccade.kernels.cuda.conv2d.window_config import sums_of, window_of
 from saccade.kernels.cuda.epilogue import BlockEpilogue, integers_of, pointers_of
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 
 __all__ = ["CONV2D_HOPPER_POINT", "HopperPointConfig", "PointTile"]
 
@@ -164,7 +164,7 @@ def _micros(call: CudaCall, tile: PointTile) -> float:
     alone = steps * max(step, _STEP / (tile.stages - 1)) + chunks * (chunk + _STEP / 2)
     rounds, most = ceil(busiest / resident), min(busiest, resident)
     total = rounds * max(alone, most * (steps * step + chunks * chunk))
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     return LAUNCH + _MEASURED * max(total, nbytes / machine.bandwidth)
 
 

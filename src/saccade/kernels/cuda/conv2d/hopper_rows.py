@@ -28,7 +28,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
-from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT
+from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT, moved_bytes
 from saccade.opdefs import Conv2d
 
 __all__ = [
@@ -230,7 +230,7 @@ def rows_micros(call: CudaCall, tile: RowsTile) -> float:
     each *= _FULL_ALONE if beside == 1 and tile.sums == _MOST_SUMS else 1
     # Teams of a multiprocessor share what it has: each takes so many times as long.
     turns = ceil(tiles / (tile.teams * _programs(call, tile)))
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     return LAUNCH + max(turns * beside * each, nbytes / machine.bandwidth)
 
 

@@ -22,6 +22,7 @@ from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.hopper import (
     CONV2D_HOPPER,
     HopperOperands,
+    begins,
     filters_map,
     upper_of,
 )
@@ -31,10 +32,10 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     tile_bytes,
     tiles_of,
 )
-from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, pixel_distance, step_depth
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.epilogue import EpilogueCode
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.opdefs import Conv2d
 
 __all__ = [
@@ -136,7 +137,7 @@ def unmovable(call: CudaCall) -> str | None:
 def movable(call: CudaCall, view: View) -> bool:
     """Whether TMA can move blocks of an image of the result's shape: pixels side by side."""
     shape = call.outputs[0].shape
-    whole = view.shape == shape and view.strides[1] == 1 and view.strides[3] == shape[1]
+    whole = view.shape == shape and view.strides[1] == 1 and begins(view)
     return whole and view.dtype is call.outputs[0].dtype
 
 
@@ -203,7 +204,7 @@ def _times(call: CudaCall) -> list[tuple[float, int, StationaryTile]]:
     k, c, *_ = call.inputs[1].shape
     n, _, p, q = sums_of(call)
     pixels = n * p * q
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     copied = (nbytes / machine.bandwidth) ** _BESIDE_EACH_OTHER
     found = []
     works = _works(target.machine, target.shared, k, c, bool(tile_bytes(epilogue.code)))
@@ -235,12 +236,20 @@ def _launches(call: CudaCall, tile: StationaryTile) -> tuple[Launch, ...]:
 
 def moved_integers(call: CudaCall, made: HopperOperands, tiles: int) -> dict[str, int]:
     """Integers of a launch in so many tiles whose pixels, results and what is added TMA moves."""
-    n, _, p, q = sums_of(call)
+    n, k, p, q = sums_of(call)
     upper_h, upper_w = upper_of(call)
     _, beside = beside_tiles(made.epilogue)
+    views = {"y": call.outputs[0]}
+    for name in tiles_of(made.epilogue):
+        operand = made.operands[name]
+        assert isinstance(operand, In)
+        views[name] = call.inputs[operand.index]
+    # TMA steps from pixel to pixel, through the rows of all images.
+    apart = {f"{name}_apart": pixel_distance((v.strides[0], *v.strides[2:]), (n, p, q)) or k
+             for name, v in views.items()}  # fmt: skip
     return {
         **{name: made.integers[name] for name in (*_DESCRIBED, "k", "p", "q", *beside)},
-        "rows": n * p * q, "tiles": tiles, "upper_h": upper_h, "upper_w": upper_w,
+        "rows": n * p * q, "tiles": tiles, "upper_h": upper_h, "upper_w": upper_w, **apart,
     }  # fmt: skip
 
 
@@ -254,7 +263,7 @@ def _entry(config: HopperStationaryConfig) -> Entry:
     )  # fmt: skip
     moved = [
         Descriptor(name, config.element, (tile.rows, tile.columns), ("rows", "filters"),
-                   ("filters", 1))
+                   (f"{name}_apart", 1))
         for name in ("y", *tiles)
     ]  # fmt: skip
     return Entry(

@@ -23,6 +23,7 @@ from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.hopper import (
     CONV2D_HOPPER,
     HopperOperands,
+    begins,
     filters_map,
     nested,
     unaligned,
@@ -38,7 +39,7 @@ from saccade.kernels.cuda.conv2d.hopper_stationary import movable
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode
-from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT
+from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT, moved_bytes
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_HOPPER_STRIPS", "HopperStripsConfig", "StripsTile"]
@@ -112,7 +113,7 @@ def _supports(call: CudaCall) -> str | None:
 def _moved(call: CudaCall) -> str | None:
     """Why TMA cannot move the result and what is added."""
     y, sums = call.outputs[0], sums_of(call)
-    if y.strides[3] != y.shape[1]:  # a part may begin anywhere, TMA only at multiples of 16 bytes
+    if not begins(y):
         return "pixels of the result are parts of wider ones"
     added = 0
     for view in call.inputs[2:]:
@@ -196,7 +197,7 @@ def _micros(call: CudaCall, tile: StripsTile) -> float:
     left = 4 * _PIXELS * tile.columns * (1 + len(tile_bytes(hopper_epilogue(call)[0].code)))
     row = _ROW + (_PRODUCTS * products + _RESULTS * left) / SHARED_PORT
     rows = ceil(cut.parts / (_TEAMS * programs)) * _TEAMS * (cut.length + _BEGIN)
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     return LAUNCH + max(_START + rows * row, nbytes / machine.bandwidth)
 
 

@@ -29,7 +29,7 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import step_depth
 from saccade.kernels.cuda.conv2d.pack_subpixel import SUBPIXEL_SUMS
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
-from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT
+from saccade.kernels.cuda.machine import LAUNCH, SHARED_PORT, moved_bytes
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 
 __all__ = ["CONV2D_HOPPER_SUBPIXEL", "HopperSubPixelConfig", "SubPixelTile"]
@@ -212,7 +212,7 @@ def _micros(call: CudaCall, tile: SubPixelTile) -> float:
     row = (products + steps * 2 * tile.depth * _PIXELS + _GIVEN) / SHARED_PORT
     turns = ceil(cut.parts / (machine.multiprocessors * tile.teams))
     busy = turns * (_START + tile.teams * (cut.length + _BEGIN) * row * _MEASURED[tile.teams])
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     return LAUNCH + max(busy, nbytes / machine.bandwidth)
 
 

@@ -183,7 +183,7 @@ def _times(call: CudaCall) -> list[tuple[float, int, TeamsTile]]:
     k, c, r, s = call.inputs[1].shape
     n, _, p, q = sums_of(call)
     op: Conv2d = call.op
-    x, *others = (v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    x, *others = (view.nbytes for view in (*call.inputs, *call.outputs))
     # Pixels that no tap meets are not read.
     met = min(1.0, r / op.stride[0]) * min(1.0, s / op.stride[1])
     copied = ((met * x + sum(others)) / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
@@ -228,7 +228,7 @@ def _entry(config: HopperTeamsConfig) -> Entry:
             config.element,
             (_ROWS, min(part, tile.moved)),
             ("rows", "filters"),
-            ("filters", 1),
+            (f"{name}_apart", 1),
         )
         for name in ("y", *tiles)
     ]

@@ -86,7 +86,7 @@ def hopper_times(call: CudaCall, second: View | None = None) -> list[tuple[float
     machine = gpu(call.target.machine)
     n, _, p, q = sums_of(call)
     pixels, multiprocessors = n * p * q, machine.multiprocessors
-    nbytes = sum(v.extent * v.dtype.itemsize for v in views)
+    nbytes = sum(view.nbytes for view in views)
     copied = (nbytes / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
     found = []
     for i, (tile, rows, blocks, most, made, read, alone) in enumerate(_works(layer)):
