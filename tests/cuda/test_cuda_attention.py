@@ -16,11 +16,13 @@ from saccade.errors import ModelError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, TensorType, Value
 from saccade.ir.compose_maps import is_view
 from saccade.ir.expr import parse
+from saccade.ir.index_map import transpose_map
 from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels.base import Call
 from saccade.kernels.cases.base import F16, Operand
 from saccade.kernels.cuda import kernel_named
 from saccade.kernels.cuda.attention.fused_axes import AttentionAxes
+from saccade.layout.views import moved, row_major
 from saccade.opdefs import MatMul, Move, Pointwise, Softmax
 from saccade.testing.cases import hold, inputs_of, outputs_of
 from saccade.testing.triton import H200, interpret
@@ -360,6 +362,109 @@ def test_shapes_of_new_values_are_told():
     assert seen == [(9, 2, 3, 8)]
 
 
+def swapped(b, x):
+    order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+    return b.add(Move(transpose_map(x.shape, order)), x)
+
+
+def weights(b):
+    q, k = b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)
+    return b.add(Softmax(3), b.add(MatMul(), q, k))
+
+
+def test_values_may_be_transposed():
+    b = Heads()
+    graph = b.graph(b.add(MatMul(transpose_b=True), weights(b), b.value(2, 3, 5, 10)))
+    after = fused(graph)
+    assert families(after) == ["Move", "Attention"]
+    same(graph, after)
+
+
+@pytest.mark.parametrize("by_move", [True, False])
+def test_weights_may_stand_on_the_right(by_move):
+    """What YOLO writes: columns of values by rows of weights."""
+    b = Heads()
+    p, v = weights(b), b.value(2, 3, 5, 10)
+    y = b.add(MatMul(), v, swapped(b, p)) if by_move else b.add(MatMul(transpose_b=True), v, p)
+    graph = b.graph(y)
+    after = fused(graph)
+    assert families(after) == ["Move", "Attention"]
+    assert after.nodes[1].op.order == (0, 1, 3, 2)
+    same(graph, after)
+
+
+IMAGE = IndexMap(
+    ((2,), (3,), (5,), (3, 3)), tuple(Factor(n, i) for i, n in enumerate((2, 3, 5, 3, 3))),
+    (1, 2, 1, 1),
+)  # fmt: skip
+
+
+def test_heads_of_an_image_are_its_channels():
+    b = Heads()
+    y = b.add(MatMul(transpose_b=True), b.value(2, 3, 5, 10), weights(b))
+    graph = b.graph(b.add(Move(IMAGE), y))
+    after = fused(graph)
+    assert families(after) == ["Move", "Attention", "Move"]
+    attention, last = after.nodes[1:]
+    assert attention.output.shape == (2, 9, 3, 5)  # pixels, heads, channels of a head
+    found = moved(row_major(DType.F16, attention.output.shape), last.op.map)
+    assert found is not None and found[1].channels_last  # a view, channels-last
+    same(graph, after)
+
+
+def test_rows_without_weights_are_zeros():
+    b = Heads()
+    p = b.add(Pointwise(parse("where(isnan($0), 0.0, $0)"), DType.F32), weights(b))
+    graph = b.graph(b.add(MatMul(), p, b.value(2, 3, 10, 8)))
+    after = fused(graph)
+    assert families(after) == ["Attention"]
+    assert after.nodes[0].op.hidden
+    same(graph, after)
+
+
+def test_an_epilogue_without_operands_stays_the_result_s():
+    b = Heads()
+    values = MatMul(epilogue=parse("hardswish($0)"))
+    graph = b.graph(b.add(values, weights(b), b.value(2, 3, 10, 8)))
+    after = fused(graph)
+    assert families(after) == ["Attention"]
+    same(graph, after)
+
+
+def test_what_each_matrix_is_multiplied_by_multiplies_q():
+    b = Heads()
+    factor, mask = b.value(3, 1, 1), b.value(9, 10)
+    graph = b.graph(attention(b, parse("add(mul($0, $1), $2)"), (factor, mask)))
+    after = fused(graph)
+    assert families(after) == ["Pointwise", "Attention"]
+    assert after.nodes[1].inputs[3] is mask
+    same(graph, after)
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_constant_that_q_was_multiplied_by_is_scale(moved):
+    b = Heads()
+    q, k = b.value(2, 3, 8, 9) if moved else b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)
+    q = b.add(Pointwise(parse("mul($0, 0.5)"), DType.F32), q)
+    q = swapped(b, q) if moved else q
+    p = b.add(Softmax(3), b.add(MatMul(epilogue=SCALED), q, k))
+    graph = b.graph(b.add(MatMul(), p, b.value(2, 3, 10, 8)))
+    after = fused(graph)
+    assert families(after) == ["Move"] * moved + ["Attention"]
+    assert after.nodes[-1].op.scale == 0.0625
+    same(graph, after)
+
+
+def test_a_scaled_q_that_others_read_stays():
+    b = Heads()
+    q = b.add(Pointwise(parse("mul($0, 0.5)"), DType.F32), b.value(2, 3, 9, 8))
+    p = b.add(Softmax(3), b.add(MatMul(), q, b.value(2, 3, 8, 10)))
+    graph = b.graph(b.add(MatMul(), p, b.value(2, 3, 10, 8)), q)
+    after = fused(graph)
+    assert families(after) == ["Pointwise", "Attention"]
+    same(graph, after)
+
+
 def _scores_read(b):
     y = attention(b)
     return y, b.add(Pointwise(parse("exp($0)"), DType.F32), b.nodes[0].output)
@@ -406,6 +511,24 @@ def _weights_on_the_right(b):
     q, k = b.value(2, 3, 9, 8), b.value(2, 3, 9, 8)
     weights = b.add(Softmax(3), b.add(MatMul(transpose_b=True), q, k))
     return (b.add(MatMul(), b.value(2, 3, 4, 9), weights),)
+
+
+def _weights_turned(b):
+    q, k = b.value(2, 3, 9, 8), b.value(2, 3, 9, 8)
+    weights = b.add(Softmax(3), b.add(MatMul(transpose_b=True), q, k))
+    return (b.add(MatMul(transpose_a=True), weights, b.value(2, 3, 9, 8)),)
+
+
+def _multiplied(*shapes):
+    def make(b):
+        text = f"mul({'mul(' * (len(shapes) - 1)}$0, $1){', $2)' * (len(shapes) - 1)}"
+        return (attention(b, parse(text), [b.value(*shape) for shape in shapes]),)
+
+    return make
+
+
+def _multiplied_where_split(b):
+    return (windowed(b, text="mul($0, $1)", mask=(4, 1, 1)),)
 
 
 def _no_product(b):
@@ -456,18 +579,18 @@ def _twice(b):
     return (b.add(MatMul(), b.add(Softmax(3), masked), b.value(2, 3, 10, 8)),)
 
 
-def _transposed_values(b):
-    weights = b.add(Softmax(3), b.add(MatMul(), b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)))
-    return (b.add(MatMul(transpose_b=True), weights, b.value(2, 3, 8, 10)),)
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (_scores_read, "scores are read elsewhere"),
         (_scores_given, "scores are read elsewhere"),
         (_weights_given, "weights are read elsewhere"),
-        (_weights_on_the_right, "weights are not multiplied with values"),
+        (_weights_on_the_right, "weights are transposed"),
+        (_multiplied_where_split, "the scores' epilogue mul($0, $1)"),
+        (_weights_turned, "weights are transposed"),
+        (_multiplied((3, 9, 1)), "the scores' epilogue mul($0, $1)"),
+        (_multiplied((3, 1, 10)), "the scores' epilogue mul($0, $1)"),
+        (_multiplied((3, 1, 1), (3, 1, 1)), "the scores' epilogue mul(mul($0, $1), $2)"),
         (_no_product, "scores are not a product"),
         (_truth, "the mask holds truth values"),
         (_transposed_q, "q is transposed"),
@@ -480,7 +603,6 @@ def _transposed_values(b):
         (_masked_twice, "the scores' epilogue add($0, $1)"),
         (_curved, "the scores' epilogue tanh($0)"),
         (_twice, "scores are read elsewhere"),
-        (_transposed_values, "weights or values are transposed"),
         (_added_after, "the result's epilogue add($0, $1)"),
         (_one(log=True), "the logarithm is wanted"),
         (_one(axis=2), "softmax along axis 2"),

@@ -185,7 +185,7 @@ def rewrite_hoist(editor: Editor, found: _MovePair) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class _JointParts:
     """Operands `at` and behind of a Concat, which are a movement of one value."""
 
     concat: Node
@@ -194,7 +194,7 @@ class _Joined:
     map: IndexMap
 
 
-def match_joined(editor: Editor, node: Node) -> _Joined | None:
+def match_joined(editor: Editor, node: Node) -> _JointParts | None:
     """Parts of one value, one behind the other."""
     if not isinstance(node.op, Concat):
         return None
@@ -204,7 +204,7 @@ def match_joined(editor: Editor, node: Node) -> _Joined | None:
         if first and second and first.inputs == second.inputs:
             joined = _joined(_map(first), _map(second), node.op.axis)
             if joined is not None:
-                return _Joined(node, at, first.inputs[0], joined)
+                return _JointParts(node, at, first.inputs[0], joined)
     return None
 
 
@@ -225,7 +225,7 @@ def _joined(left: IndexMap, right: IndexMap, axis: int) -> IndexMap | None:
     return replace(left, factors=(*left.factors[:at], both, *left.factors[at + 1 :]))
 
 
-def refuse_joined(_editor: Editor, found: _Joined) -> str | None:
+def refuse_joined(_editor: Editor, found: _JointParts) -> str | None:
     """Parts that are not known to lie inside of the operand."""
     axis = found.concat.op.axis if isinstance(found.concat.op, Concat) else 0
     if not all(map(found.map.is_inside, found.map.out_axes[axis])):
@@ -233,7 +233,7 @@ def refuse_joined(_editor: Editor, found: _Joined) -> str | None:
     return None
 
 
-def rewrite_joined(editor: Editor, found: _Joined) -> None:
+def rewrite_joined(editor: Editor, found: _JointParts) -> None:
     """Take both at once."""
     concat, at = found.concat, found.at
     if len(concat.inputs) == 2:

@@ -9,17 +9,21 @@ from typing import ClassVar
 import numpy as np
 
 from saccade.ir import DType
+from saccade.ir.expr import IDENTITY, Expr
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs import MatMul, Softmax
 from saccade.opdefs._rules import (
     expect,
     expect_broadcastable,
     expect_count,
+    expect_epilogue,
     expect_float,
     expect_same_dtype,
     static_count,
     tensor_bytes,
 )
+from saccade.opdefs._taps import expr_flops
+from saccade.opdefs.expr_numpy import finish
 
 __all__ = ["Attention"]
 
@@ -36,6 +40,9 @@ class Attention(Op):
         scale: What scores are multiplied by.
         transpose_k: k is stored [..., D, S].
         order: Axes of [..., L, E] in the order in which the result has them; none leave it as is.
+        hidden: Whether rows whose weights are NaN, as where each key is masked by -inf, have zeros
+            for weights.
+        epilogue: Of each result.
     """
 
     contracts: ClassVar[bool] = True
@@ -43,6 +50,8 @@ class Attention(Op):
     scale: float = 1.0
     transpose_k: bool = False
     order: tuple[int, ...] = ()
+    hidden: bool = False
+    epilogue: Expr = IDENTITY
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 3, 4)
@@ -51,6 +60,7 @@ class Attention(Op):
             expect_float(self, operand, name)
         expect_same_dtype(self, inputs)
         scores, result = self._types(inputs)
+        expect_epilogue(self, self.epilogue, (), result)
         for mask in inputs[3:]:
             expect_broadcastable(self, mask.shape, scores.shape, "the mask")
         if not self.order:
@@ -74,7 +84,10 @@ class Attention(Op):
         for mask in wide[3:]:
             scores = scores + mask
         (weights,) = Softmax(scores.ndim - 1).reference(scores)
+        if self.hidden:
+            weights = np.where(np.isnan(weights), weights.dtype.type(0), weights)
         (result,) = MatMul().reference(weights, wide[2])
+        result = finish(self.epilogue, result, (), result.dtype)
         ordered = result.transpose(self.order) if self.order else result
         return (np.ascontiguousarray(ordered, dtype=dtype).reshape(ordered.shape),)
 
@@ -87,4 +100,5 @@ class Attention(Op):
         flops += each * static_count(scores.shape)
         flops += Softmax(len(scores.shape) - 1).work([scores], [scores]).flops
         flops += MatMul().work([scores, plain[2]], [result]).flops
+        flops += expr_flops(self.epilogue) * static_count(result.shape)
         return Work(flops, tensor_bytes((*inputs, *outputs)))

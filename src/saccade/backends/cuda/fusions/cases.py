@@ -44,6 +44,7 @@ def _case(name: str, *shapes: _Shape, terms: int = 32, op: Attention | None = No
 
 
 _KEYS_APART = Attention(0.3, transpose_k=True)
+_CURVED = Attention(0.25, epilogue=parse("hardswish($0)"))
 _PER_TOKEN = 3 * 2 * 16  # q, k and v of two heads of 16, for each token
 _TOKENS = CaseStorage(strides=(_PER_TOKEN, 16, 3 * _PER_TOKEN, 1))
 _KEYS = CaseStorage(strides=(_PER_TOKEN, 16, 1, 3 * _PER_TOKEN))
@@ -92,6 +93,12 @@ _ATTENTIONS = (
         (Operand((3, 4)), Operand((4, 4)), Operand((4, 4)), Operand((3, 4), values=_HIDDEN)),
         terms=32,
     ),
+    Case(
+        "hidden-rows", Attention(1.0, hidden=True),
+        (Operand((3, 4)), Operand((4, 4)), Operand((4, 4)), Operand((3, 4), values=_HIDDEN)),
+        terms=32,
+    ),
+    _case("epilogue", (2, 37, 24), (2, 41, 24), (2, 41, 24), op=_CURVED),
     Case(
         "large-scores", Attention(1.0),
         (*(Operand((20, 16), values=Normal(8.0)) for _ in range(2)), Operand((20, 16))), terms=4096,

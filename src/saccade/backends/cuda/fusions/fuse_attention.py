@@ -1,35 +1,50 @@
 """Attention: the scores of a product, their softmax, and the product with the values, as one step.
 
     s = MatMul(q, k), scale · s + mask in its epilogue or in a Pointwise behind it
-    p = Softmax(s)                                        ->  y = Attention(q, k, v, mask)
-    y = MatMul(p, v)
+    p = Softmax(s), or zeros where that is NaN            ->  y = Attention(q, k, v, mask)
+    y = MatMul(p, v), or MatMul(v', p')
 
 A mask that differs by windows is added to scores whose batches are split into images and windows,
-between two `Move`s that are views: q, k and v are split so in their place.
+between two `Move`s that are views: q, k and v are split so in their place. What each matrix of
+scores is multiplied by, a factor of its own, multiplies q; a constant that q or k was multiplied by
+in a step of its own is a part of the scale.
 
 A `Move` that only reorders the axes of y afterwards, before it merges some, gets them in its order:
-heads are stored beside each other, as the next product reads them, and the `Move` is a view.
+heads are stored beside each other, as the next product reads them, and the `Move` is a view. Of a
+transposed y whose `Move` makes an image of it, heads are channels.
 
 Left alone, with the reason (`refuse`): softmax along another axis, or its logarithm; scores or
 weights that anyone else reads or the caller gets; products whose rows are stored as columns;
-epilogues that do more than scale and add one operand; an epilogue of the second product; masks of
-truth values, or that scores are repeated for; and what no kernel takes.
+epilogues that do more than scale and add one operand; an epilogue of the second product that has
+operands; masks of truth values, or that scores are repeated for; and what no kernel takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from saccade.backends.cuda.fusions.attention import Attention
-from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Value
-from saccade.ir.compose_maps import compose, is_view
+from saccade.backends.cuda.fusions.attention_parts import (
+    Context,
+    Scores,
+    Weighted,
+    scores_of,
+    swap_map,
+    weights_of,
+)
+from saccade.ir import Dim, DType, Factor, Graph, IndexMap, Node, Value
+from saccade.ir.compose_maps import compose
 from saccade.ir.derived import derived
-from saccade.ir.expr import IDENTITY, Expr, arg
+from saccade.ir.expr import arg, parse
+from saccade.ir.index_map import transpose_map
 from saccade.layout import Shapes, Taken
 from saccade.opdefs import MatMul, Move, Pointwise, Softmax
 
 __all__ = ["fuse_attention", "refuse"]
+
+_TIMES = parse("mul($0, $1)")
+_Axes = tuple[tuple[Value, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +54,21 @@ class _Site:
     Attributes:
         gone: The nodes in whose place it is.
         made: What takes their place, in order: the attention, and a `Move` that reads it or none;
-            in front of it those that split what it reads.
+            in front of it what makes its operands.
+        sizes: For each value that is new, where its axes' sizes are known from.
     """
 
     gone: tuple[Node, ...]
     made: tuple[Node, ...]
+    sizes: Mapping[Value, _Axes] = field(compare=False)
 
     @property
     def attention(self) -> Node:
         return next(node for node in self.made if isinstance(node.op, Attention))
+
+    def shapes(self, shapes: Shapes) -> dict[Value, tuple[int, ...]]:
+        """Those of its new values."""
+        return {v: tuple(shapes[of][i] for of, i in axes) for v, axes in self.sizes.items()}
 
 
 def fuse_attention(graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
@@ -59,244 +80,207 @@ def fuse_attention(graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
         taken: Whether a kernel takes a node.
     """
     chosen = tuple(
-        site
-        for site in _sites(graph)
-        if taken(site.attention, {**shapes, **_new_shapes(site, shapes)})
+        site for site in _sites(graph) if taken(site.attention, {**shapes, **site.shapes(shapes)})
     )
     return _rewritten(graph, chosen) if chosen else graph
 
 
 def refuse(graph: Graph, softmax: Node) -> str | None:
     """Why a softmax is no part of an attention, or None if it is."""
-    return _refusal(softmax, _Context(graph))
+    found = _found(softmax, Context(graph))
+    return found if isinstance(found, str) else None
 
 
-class _Context:
-    """Who makes and who reads the values of a graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.producers, self.uses = graph, graph.producers(), graph.uses()
-
-    def reader(self, value: Value) -> Node | None:
-        """The only node that reads a value, if the caller does not get it."""
-        readers = self.uses[value]
-        return readers[0] if len(readers) == 1 and value not in self.graph.outputs else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    """What a softmax is taken of.
-
-    Attributes:
-        nodes: What makes it: the product first.
-        scale: Of the product's sums.
-        mask: What is added to them.
-        apart: Images and windows that batches are split into while it is added, or none.
-    """
-
-    nodes: tuple[Node, ...]
-    scale: float
-    mask: Value | None
-    apart: tuple[Dim, ...] = ()
-
-    @property
-    def product(self) -> Node:
-        return self.nodes[0]
-
-
-def _refusal(softmax: Node, context: _Context) -> str | None:
+def _found(softmax: Node, context: Context) -> tuple[Scores, Weighted] | str:
     op = softmax.op
     assert isinstance(op, Softmax)
     if op.log or op.axis != softmax.output.rank - 1:
         return "the logarithm is wanted" if op.log else f"softmax along axis {op.axis}"
-    scores = _scores(softmax, context)
+    scores = scores_of(softmax, context)
     if isinstance(scores, str):
         return scores
-    values = context.reader(softmax.output)
-    if values is None:
-        return "weights are read elsewhere"
-    if scores.apart and not _has_batches(values.inputs[1], softmax.output):
-        return "batches that are repeated"
-    return _refuse_values(values, softmax.output)
-
-
-def _scores(softmax: Node, context: _Context) -> _Scores | str:
-    """The scores, or why they are none."""
-    last = context.producers.get(softmax.inputs[0])
-    merge = last if last is not None and _is_view(last) else None
-    if merge is not None:
-        last = context.producers.get(merge.inputs[0])
-    behind = last is not None and isinstance(last.op, Pointwise)
-    made = _made_among(last.inputs, context) if last is not None and behind else last
-    split = made if made is not None and merge is not None and _is_view(made) else None
-    product = made if split is None else context.producers.get(split.inputs[0])
-    if last is None or product is None or not isinstance(product.op, MatMul):
-        return "scores are not a product"
-    if (merge is None) is not (split is None) or (split is not None and not behind):
-        return "scores are reshaped"
-    nodes = tuple(n for n in (product, split, last if behind else None, merge) if n is not None)
-    readers = (*nodes[1:], softmax)
-    # For another reader they would have to be stored all the same.
-    if any(context.reader(n.output) is not r for n, r in zip(nodes, readers, strict=True)):
-        return "scores are read elsewhere"
-    if product.op.transpose_a:
-        return "q is transposed"
-    return _scaled(nodes) if split is None or merge is None else _windowed(nodes)
-
-
-def _is_view(node: Node) -> bool:
-    return isinstance(node.op, Move) and is_view(node.op.map)
-
-
-def _windowed(nodes: tuple[Node, ...]) -> _Scores | str:
-    """The same of scores whose batches are split and merged around the mask."""
-    product, split, pointwise, merge = nodes
-    apart, whole = split.output.shape, product.output.shape
-    if len(whole) != 4 or apart[2:] != whole[1:] or merge.output.shape != whole:
-        return "scores are reshaped"
-    if not all(_has_batches(value, product.output) for value in product.inputs[:2]):
-        return "batches that are repeated"
-    found = _scaled((product, pointwise), split.output)
-    return found if isinstance(found, str) else replace(found, nodes=nodes, apart=apart[:2])
-
-
-def _has_batches(value: Value, scores: Value) -> bool:
-    """Whether an operand has a matrix of its own for each batch of the scores."""
-    return value.rank == scores.rank and value.shape[0] == scores.shape[0]
-
-
-def _made_among(operands: tuple[Value, ...], context: _Context) -> Node | None:
-    """The first operand's maker that is a product, or a view."""
-    makers = [context.producers.get(value) for value in operands]
-    made = [node for node in makers if node is not None]
-    products = (node for node in made if isinstance(node.op, MatMul))
-    return next(products, next(filter(_is_view, made), None))
-
-
-def _scaled(nodes: tuple[Node, ...], read: Value | None = None) -> _Scores | str:
-    """Scale and mask of a product and what follows it, or why there are none.
-
-    What follows reads `read`, the product itself or a view of it.
-    """
-    product = nodes[0]
-    assert isinstance(product.op, MatMul)
-    read = read or product.output
-    scale = 1.0
-    mask: Value | None = None
-    # For each: the expression, its operands, and which of these is the product.
-    steps = [(product.op.epilogue, (product.output, *product.inputs[2:]), 0)]
-    for node in nodes[1:]:
-        assert isinstance(node.op, Pointwise)
-        if node.output.shape != read.shape:
-            return "scores are repeated"
-        steps.append((node.op.expr, node.inputs, node.inputs.index(read)))
-    for expr, operands, place in steps:
-        found = _scale_and_mask(expr, place)
-        # Behind a mask nothing may follow: there is one only, and a scale would be the mask's, too.
-        if found is None or mask is not None:
-            return f"the scores' epilogue {expr}"
-        scale *= found[0]
-        mask = None if found[1] is None else operands[found[1]]
-    if mask is not None and not mask.dtype.is_float:
-        return "the mask holds truth values"
-    return _Scores(nodes, scale, mask)
-
-
-def _refuse_values(values: Node, weights: Value) -> str | None:
-    op = values.op
-    if not isinstance(op, MatMul) or values.inputs[0] is not weights:
-        return "weights are not multiplied with values"
-    if op.transpose_a or op.transpose_b:
-        return "weights or values are transposed"
-    return None if op.epilogue == IDENTITY else f"the result's epilogue {op.epilogue}"
-
-
-def _scale_and_mask(expr: Expr, place: int) -> tuple[float, int | None] | None:
-    """Scale of `$place`, and which operand is added; None if an expression does more."""
-    mask = None
-    if expr.op == "add":
-        masks = [e for e in expr.args if e.op == "arg" and e.index != place]
-        if len(masks) != 1:
-            return None
-        mask = masks[0].index
-        (expr,) = (e for e in expr.args if e is not masks[0])
-    scale = _scale(expr, arg(place))
-    return None if scale is None else (scale, mask)
-
-
-def _scale(expr: Expr, scores: Expr) -> float | None:
-    """What the scores are multiplied by."""
-    if expr == scores:
-        return 1.0
-    if expr.op not in ("mul", "div"):
-        return None
-    left, right = expr.args
-    if expr.op == "mul" and right == scores:
-        left, right = right, left
-    if left != scores or right.op != "const":
-        return None
-    if expr.op == "mul":
-        return right.value
-    return 1.0 / right.value if right.value else None
+    weights = weights_of(softmax, scores, context)
+    return weights if isinstance(weights, str) else (scores, weights)
 
 
 @derived
 def _sites(graph: Graph) -> tuple[_Site, ...]:
     """Attentions whatever their sizes."""
-    context = _Context(graph)
+    context = Context(graph)
     nodes = (node for node in graph.nodes if isinstance(node.op, Softmax))
-    return tuple(_site(node, context) for node in nodes if _refusal(node, context) is None)
-
-
-def _site(softmax: Node, context: _Context) -> _Site:
-    scores = _scores(softmax, context)
-    values = context.reader(softmax.output)
-    assert isinstance(scores, _Scores) and values is not None  # it was not refused
-    product = scores.product
-    assert isinstance(product.op, MatMul)
-    masks = () if scores.mask is None else (scores.mask,)
-    operands, splits = (*product.inputs[:2], values.inputs[1]), list[Node]()
-    if scores.apart:
-        splits = [_split(value, scores.apart, values, i) for i, value in enumerate(operands)]
-        operands = tuple(node.output for node in splits)
-    op = Attention(scores.scale, transpose_k=not product.op.transpose_b)
-    gone, y = (*scores.nodes, softmax, values), values.output
-    merge = _merge_map((*scores.apart, *y.shape[1:])) if scores.apart else None
-    move = context.reader(y)
-    after = _map_of(move)
-    if merge is not None and after is not None:
-        composed = compose(merge, after)
-        after = None if isinstance(composed, str) else composed
-    ordered = None if after is None else _ordered(after)
-    if ordered is not None and move is not None:
-        (order, index_map), gone, read = ordered, (*gone, move), move
-    elif merge is not None:
-        order, index_map, read = (), merge, values
-    else:
-        return _Site(gone, (Node(op, (*operands, *masks), values.outputs, values.name),))
-    shape = (*scores.apart, *y.shape[1:]) if scores.apart else y.shape
-    heads = Value(f"{y.name}/ordered", y.dtype, tuple(shape[i] for i in order) or shape)
-    attention = Node(replace(op, order=order), (*operands, *masks), (heads,), values.name)
-    last = Node(Move(index_map), (heads,), read.outputs, read.name)
-    return _Site(gone, (*splits, attention, last))
-
-
-def _map_of(node: Node | None) -> IndexMap | None:
-    return node.op.map if node is not None and isinstance(node.op, Move) else None
-
-
-def _split(value: Value, apart: tuple[Dim, ...], near: Node, number: int) -> Node:
-    """Batches of a value split into images and windows."""
-    inner = value.shape[1:]
-    sizes = (*apart, *inner)
-    index_map = IndexMap(
-        (apart, *((size,) for size in inner)),
-        tuple(Factor(size, i) for i, size in enumerate(sizes)),
-        (1,) * len(sizes),
+    found = ((node, _found(node, context)) for node in nodes)
+    return tuple(
+        _SiteBuilder(node, *parts, context).site()
+        for node, parts in found
+        if not isinstance(parts, str)
     )
-    # One value may be several operands, of several attentions.
-    result = Value(f"{near.output.name}/split{number}", value.dtype, sizes)
-    return Node(Move(index_map), (value,), (result,), near.name)
+
+
+@dataclass
+class _SiteBuilder:
+    """One attention under construction.
+
+    Attributes:
+        softmax, scores, weights: What it is made of.
+        context: Who makes and reads values.
+        gone: See `_Site`.
+        made: The same, so far.
+        sizes: The same.
+    """
+
+    softmax: Node
+    scores: Scores
+    weights: Weighted
+    context: Context
+    gone: list[Node] = field(default_factory=list)
+    made: list[Node] = field(default_factory=list)
+    sizes: dict[Value, _Axes] = field(default_factory=dict)
+
+    def site(self) -> _Site:
+        """What the attention replaces, and by what."""
+        scores, weights, last = self.scores, self.weights, self.weights.product
+        product = scores.product
+        assert isinstance(product.op, MatMul)
+        (q, by_q), (k, by_k) = map(self._unscaled, product.inputs[:2])
+        if scores.factor is not None:
+            q = self._times(q, scores.factor)
+        v = self._swapped(weights.values) if weights.transposed else weights.values
+        if scores.apart:
+            q, k, v = (self._split(value, i) for i, value in enumerate((q, k, v)))
+        masks = () if scores.mask is None else (scores.mask,)
+        op = Attention(
+            scores.scale * by_q * by_k,
+            transpose_k=not product.op.transpose_b,
+            hidden=weights.hidden,
+            epilogue=weights.epilogue,
+        )
+        self.gone += [*scores.nodes, self.softmax, *weights.nodes]
+        order, index_map, read = self._order()
+        if index_map is None:
+            made = Node(replace(op, order=order), (q, k, v, *masks), last.outputs, last.name)
+            return _Site(tuple(self.gone), (*self.made, made), self.sizes)
+        axes = self._axes()
+        ordered = tuple(axes[i] for i in order) or axes
+        shape = tuple(of.shape[i] for of, i in ordered)
+        heads = self._new(f"{last.output.name}/ordered", last.output.dtype, shape, ordered)
+        attention = Node(replace(op, order=order), (q, k, v, *masks), (heads,), last.name)
+        moved = Node(Move(index_map), (heads,), read.outputs, read.name)
+        return _Site(tuple(self.gone), (*self.made, attention, moved), self.sizes)
+
+    def _axes(self) -> _Axes:
+        """Where the sizes of the result's axes are known from, before they are ordered."""
+        y, apart = self.weights.product.output, self.scores.apart
+        axes = [(y, i) for i in range(y.rank)]
+        if self.weights.swapped:
+            axes[-2:] = axes[:-3:-1]
+        if not apart:
+            return tuple(axes)
+        split = next(n for n in self.scores.nodes if isinstance(n.op, Move)).output
+        return ((split, 0), (split, 1), *axes[1:])
+
+    def _order(self) -> tuple[tuple[int, ...], IndexMap | None, Node]:
+        """Order of the result's axes, what is left to be moved behind it, and the node it ends."""
+        last, scores = self.weights.product, self.scores
+        y = last.output
+        move = self.context.reader(y)
+        after = move.op.map if move is not None and isinstance(move.op, Move) else None
+        if self.weights.swapped:
+            return self._image(move, after)
+        merge = _merge_map((*scores.apart, *y.shape[1:])) if scores.apart else None
+        if merge is not None and after is not None:
+            composed = compose(merge, after)
+            after = None if isinstance(composed, str) else composed
+        ordered = None if after is None else _ordered(after)
+        if ordered is not None and move is not None:
+            self.gone.append(move)
+            return *ordered, move
+        return (), merge, last
+
+    def _image(
+        self, move: Node | None, after: IndexMap | None
+    ) -> tuple[tuple[int, ...], IndexMap | None, Node]:
+        """The same of a transposed result: heads are channels where it becomes an image."""
+        last = self.weights.product
+        rank = last.output.rank
+        if move is None or after is None or move.output.rank != 4 or rank < 3:
+            return (*range(rank - 2), rank - 1, rank - 2), None, last
+        # Pixels, heads, channels of a head; the product has heads, channels, pixels.
+        order = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+        axes = self._axes()
+        stored = [axes[i][0].shape[axes[i][1]] for i in order]
+        back = transpose_map(stored, (*range(rank - 3), rank - 2, rank - 1, rank - 3))
+        composed = compose(back, after)
+        if isinstance(composed, str):
+            return order, back, last
+        self.gone.append(move)
+        return order, composed, move
+
+    def _unscaled(self, value: Value) -> tuple[Value, float]:
+        """An operand before a step that multiplied it by a constant, and that constant."""
+        move = self.context.producers.get(value)
+        movement = move is not None and isinstance(move.op, Move)
+        if move is not None and movement and self.context.reader(value) is not None:
+            pointwise = self.context.producers.get(move.inputs[0])
+            read = move.inputs[0]
+        else:
+            move, pointwise, read = None, move, value
+        if pointwise is None or not isinstance(pointwise.op, Pointwise):
+            return value, 1.0
+        expr, inputs = pointwise.op.expr, pointwise.inputs
+        by = expr.args[1] if expr.op == "mul" and expr.args[0] == arg(0) else None
+        same = len(inputs) == 1 and inputs[0].type == read.type
+        if by is None or by.op != "const" or not same or self.context.reader(read) is None:
+            return value, 1.0
+        self.gone += [pointwise] if move is None else [pointwise, move]
+        if move is None:
+            return inputs[0], by.value
+        name = f"{value.name}/unscaled"
+        found = self._new(
+            name, value.dtype, value.shape, tuple((value, i) for i in range(value.rank))
+        )
+        self.made.append(Node(move.op, inputs, (found,), move.name))
+        return found, by.value
+
+    def _times(self, q: Value, factor: Value) -> Value:
+        """The rows of q by what each matrix of scores is multiplied by."""
+        op = Pointwise(_TIMES, DType.F32)
+        axes = tuple((q, i) for i in range(q.rank))
+        result = self._new(f"{self.softmax.name}/scaled", q.dtype, q.shape, axes)
+        self.made.append(Node(op, (q, factor), (result,), self.scores.product.name))
+        return result
+
+    def _swapped(self, value: Value) -> Value:
+        """A view of it with its last two axes the other way round."""
+        rank = value.rank
+        axes = tuple((value, i) for i in (*range(rank - 2), rank - 1, rank - 2))
+        shape = tuple(value.shape[i] for _, i in axes)
+        result = self._new(f"{self.softmax.name}/values", value.dtype, shape, axes)
+        self.made.append(Node(Move(swap_map(value)), (value,), (result,), self.softmax.name))
+        return result
+
+    def _split(self, value: Value, number: int) -> Value:
+        """Its batches split into images and windows."""
+        split = next(n for n in self.scores.nodes if isinstance(n.op, Move)).output
+        sizes = (*self.scores.apart, *value.shape[1:])
+        index_map = IndexMap(
+            (self.scores.apart, *((size,) for size in value.shape[1:])),
+            tuple(Factor(size, i) for i, size in enumerate(sizes)),
+            (1,) * len(sizes),
+        )
+        # One value may be several operands, of several attentions.
+        near, known = self.weights.product, ((split, 0), (split, 1))
+        axes = (*known, *((value, i) for i in range(1, value.rank)))
+        result = self._new(f"{near.output.name}/split{number}", value.dtype, sizes, axes)
+        self.made.append(Node(Move(index_map), (value,), (result,), near.name))
+        return result
+
+    def _new(self, name: str, dtype: DType, shape: tuple[Dim, ...], axes: _Axes) -> Value:
+        result = Value(name, dtype, shape)
+        # What is new itself is known from what is not.
+        self.sizes[result] = tuple(
+            self.sizes[of][i] if of in self.sizes else (of, i) for of, i in axes
+        )
+        return result
 
 
 def _merge_map(shape: tuple[Dim, ...]) -> IndexMap:
@@ -329,23 +313,6 @@ def _ordered(index_map: IndexMap) -> tuple[tuple[int, ...], IndexMap] | None:
     factors = tuple(replace(f, source=i) for i, f in enumerate(index_map.factors))
     groups = tuple(index_map.in_factors[i] for i in order)
     return order, replace(index_map, in_factors=groups, factors=factors)
-
-
-def _new_shapes(site: _Site, shapes: Shapes) -> Mapping[Value, tuple[int, ...]]:
-    """Shapes of values that there were not before."""
-    op, result = site.attention.op, site.attention.output
-    assert isinstance(op, Attention)
-    splits = [node for node in site.made if node.op is not op and node.inputs[0] is not result]
-    if not op.order and not splits:
-        return {}
-    values = next(n for n in reversed(site.gone) if isinstance(n.op, MatMul)).output
-    whole, apart = shapes[values], shapes[values][:0]
-    if splits:
-        scores = next(n for n in site.gone if isinstance(n.op, Move) and _is_view(n)).output
-        apart = shapes[scores][:2]
-        whole = (*apart, *whole[1:])
-    found = {node.output: (*apart, *shapes[node.inputs[0]][1:]) for node in splits}
-    return {**found, result: tuple(whole[i] for i in op.order) or whole}
 
 
 @derived

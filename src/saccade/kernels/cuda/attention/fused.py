@@ -24,9 +24,11 @@ from math import ceil
 from saccade.backends.cuda.fusions import Attention
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
+from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.attention.fused_axes import AttentionAxes, Steps, heads_of
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.epilogue import source_of
 from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 
@@ -79,6 +81,8 @@ class AttentionConfig:
         mask: Along which axes the mask varies: `rows`, `keys` or `both`; empty without one.
         tile: Rows, keys of a step, warps, stages.
         once: Whether all keys are one step.
+        hidden: `Attention.hidden`.
+        epilogue: Of each result.
     """
 
     elements: tuple[str, ...]
@@ -91,6 +95,8 @@ class AttentionConfig:
     mask: str
     tile: Tile
     once: bool = False
+    hidden: bool = False
+    epilogue: str = str(IDENTITY)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -197,7 +203,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     config = AttentionConfig(
         tuple(element_of(view) for view in stored), ELEMENTS[product_dtype(call)],
         axes.head, axes.width, op.scale, _units(axes), _precision(call, axes), _mask(axes), tile,
-        axes.keys <= tile[1],
+        axes.keys <= tile[1], op.hidden, str(op.epilogue),
     )  # fmt: skip
     integers = {"n1": axes.batch[1], "rows": axes.rows, "keys": axes.keys}
     for name, steps in (("q", axes.q), ("k", axes.k), ("v", axes.v), ("y", axes.y)):
@@ -219,12 +225,14 @@ def _entry(config: AttentionConfig) -> Entry:
         "UNITS": config.units, "OPERAND": config.operand, "PRECISION": config.precision,
         "BM": rows, "BN": keys, "REST": min(_REST, keys),
         "BD": _side(config.head), "BE": _side(config.width), "ONCE": config.once,
+        "HIDDEN": config.hidden,
     }  # fmt: skip
     return Entry(
         "attention.fused_code:attend",
         tuple(zip("qkvy", config.elements[:4], strict=True)),
         _INTEGERS,
         constants,
+        {"EPILOGUE": source_of((config.epilogue,))},
         extra_pointers=(("mask", config.elements[4]),) if masked else (),
         extra_integers=(*_MASK_INTEGERS, *_AGAIN) if masked else (),
         multiples=(*_INTEGERS[2:], *(_MASK_INTEGERS if masked else ())),

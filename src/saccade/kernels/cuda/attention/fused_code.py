@@ -15,8 +15,11 @@ def attend(
     HEAD: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
     UNITS: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr, REST: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, ONCE: tl.constexpr,
+    HIDDEN: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """ONCE: no more than BN keys, so that there is one block of them.
+    """HIDDEN: rows without weights, which are NaN, are zeros.
+
+    ONCE: no more than BN keys, so that there is one block of them.
 
     UNITS names for q, k, v, y and the mask the axis of stride 1: `d` the last one, `s` k's keys.
 
@@ -79,6 +82,10 @@ def attend(
             )  # fmt: skip
     # Rows without keys are sums of nothing; rows whose scores are all -inf are NaN.
     result = acc / tl.where(keys == 0, 1.0, total)[:, None]
+    if HIDDEN:
+        seen = total > 0.0  # not where it is NaN, either
+        result = tl.where(seen[:, None], result, 0.0)
+    result = EPILOGUE(result, image, head, row, e, row_mask, e < WIDTH, extra)
     to = image * y_0 + head * y_1 + (row * y_m)[:, None]
     tl.store(
         y + to + (e * (1 if UNITS[3] == "d" else y_e))[None, :], result.to(y.dtype.element_ty),
