@@ -1,6 +1,7 @@
 """Fusions that pay on GPUs alone: their operators, and the rewrites that layout asks for.
 
     attention, conv_sum, conv_point, conv_subpixel  operators: shape rule, NumPy reference, work
+    attention_parts                                 what an attention is recognised by
     fuse_attention, sum_convs, point_convs, subpixel_convs  rewrites; what they leave alone, and why
     decide                                          what layout knows: `CudaFusions`
 
