@@ -35,13 +35,14 @@ from saccade.opdefs import (
     RoiAlign,
     RoiPool,
     Softmax,
+    WeightedSamples,
 )
 
 __all__ = ["INDIFFERENT", "SPATIAL", "Fills", "Formats", "Preferred", "formats"]
 
 SPATIAL: tuple[type[Op], ...] = (
     Conv2d, ConvTranspose2d, DeformConv, GridSample, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
-    LocalResponseNorm,
+    LocalResponseNorm, WeightedSamples,
 )  # fmt: skip
 INDIFFERENT: tuple[type[Op], ...] = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
 
@@ -155,4 +156,6 @@ def _feature_maps(graph: Graph, node: Node) -> set[Value]:
     values = [*node.inputs, *node.outputs]
     if isinstance(node.op, Conv2d | ConvTranspose2d | GridSample):
         del values[1]
+    if isinstance(node.op, WeightedSamples):
+        values = [*node.inputs[: node.op.levels]]
     return {v for v in values if v.rank == 4 and v not in graph.constants}

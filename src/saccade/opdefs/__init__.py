@@ -25,6 +25,7 @@ from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
 from saccade.opdefs.scatter import ScatterRows
 from saccade.opdefs.select import NonZero, TopK, Unique
+from saccade.opdefs.weighted_samples import WeightedSamples
 
 __all__ = [
     "ArgReduce",
@@ -75,4 +76,5 @@ __all__ = [
     "Unique",
     "VectorNorm",
     "VectorNormGrad",
+    "WeightedSamples",
 ]
