@@ -83,7 +83,7 @@ def assign(
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     deadline.check()
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
-    places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
+    places = place(graph, shapes, maps, chosen.nhwc, backend.preferred)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
     work.nodes()
     work.outputs()

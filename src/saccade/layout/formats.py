@@ -64,11 +64,14 @@ class Preferred:
         indifferent: Operators that take over the order of what they are connected to.
         fills: Which operators' kernels write pixels of channels-last results to multiples of 16
             bytes, with zeros behind the last channel (`View.zeros`).
+        apart: Operators whose kernels write elements that lie apart in no more time than the copy
+            takes that they would need otherwise: stacked results are written in place.
     """
 
     channels_last: tuple[type[Op], ...] = SPATIAL
     indifferent: tuple[type[Op], ...] = INDIFFERENT
     fills: Fills = _fills_none
+    apart: tuple[type[Op], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

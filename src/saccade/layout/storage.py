@@ -12,12 +12,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from saccade.ir import Graph, IndexMap, Node, Value
+from saccade.ir import Graph, IndexMap, Node, Op, Value
+from saccade.ir.compose_maps import is_view
 from saccade.ir.derived import derived
 from saccade.kernels.base import View
-from saccade.layout.formats import Fills
+from saccade.layout.formats import Fills, Preferred
 from saccade.layout.types import Buffer, BufferKind, Stored
-from saccade.layout.views import aligned, channels_last, fits_last, moved, padded, part, row_major
+from saccade.layout.views import (
+    aligned,
+    channels_last,
+    fits_last,
+    moved,
+    padded,
+    part,
+    respaced,
+    row_major,
+)
 from saccade.opdefs import BitCast, Concat, Move
 
 __all__ = ["BufferBuilder", "place"]
@@ -53,7 +63,7 @@ def place(
     shapes: Mapping[Value, tuple[int, ...]],
     maps: Mapping[Node, IndexMap],
     nhwc: frozenset[Value],
-    fills: Fills,
+    preferred: Preferred,
 ) -> BufferBuilder:
     """A place for every value.
 
@@ -62,9 +72,9 @@ def place(
         shapes: Every value's shape.
         maps: The bound index map of each Move.
         nhwc: The values to store channels-last.
-        fills: `Preferred.fills`.
+        preferred: How the device likes values.
     """
-    places = BufferBuilder(filled=_filled(graph, shapes, nhwc, fills))
+    places = BufferBuilder(filled=_filled(graph, shapes, nhwc, preferred.fills))
     for i, value in enumerate(graph.inputs):
         view = row_major(value.dtype, shapes[value])
         places.stored[value] = places.new(BufferKind.INPUT, value.name, view, i)
@@ -82,7 +92,7 @@ def place(
     # The last ones first: Concats before them find their place as a part of a longer one's.
     for node in reversed(graph.nodes):
         if isinstance(node.op, Concat):
-            _place_operands(node, node.op.axis, places, shapes, producers, nhwc)
+            _place_operands(node, node.op.axis, places, shapes, producers, nhwc, preferred.apart)
     for node in graph.nodes:
         for value in node.outputs:
             if value not in places.stored:
@@ -198,6 +208,7 @@ def _place_operands(
     shapes: Mapping[Value, tuple[int, ...]],
     producers: Mapping[Value, Node],
     nhwc: frozenset[Value],
+    apart: tuple[type[Op], ...],
 ) -> None:
     """Give the result a buffer and its operands the slices of it that they may be written to."""
     result = node.output
@@ -212,7 +223,11 @@ def _place_operands(
         slot = _slice(whole, axis, at, shapes[value])
         at += shapes[value][axis]
         producer = producers.get(value)
-        if value in places.stored or producer is None or isinstance(producer.op, _VIEWS):
+        source = _stacked(value, producers, places, nhwc, apart)
+        found = None if source is None else respaced(slot.view, shapes[source])
+        if source is not None and found is not None and result not in nhwc:
+            places.stored |= {source: slot._replace(view=found), value: slot}
+        elif value in places.stored or producer is None or isinstance(producer.op, _VIEWS):
             stored = places.stored.get(value)
             if stored is None or not stored.is_at(slot):
                 places.notes.append(
@@ -223,6 +238,24 @@ def _place_operands(
             places.stored[value] = slot
     if whole.view.room and not whole.view.zeros:
         _fill(node, axis, whole, places)
+
+
+def _stacked(
+    value: Value,
+    producers: Mapping[Value, Node],
+    places: BufferBuilder,
+    nhwc: frozenset[Value],
+    apart: tuple[type[Op], ...],
+) -> Value | None:
+    """What an operand is a view of, with other axes of one element, that may be written apart."""
+    move = producers.get(value)
+    if value in places.stored or move is None or not isinstance(move.op, Move):
+        return None
+    source = move.inputs[0]
+    maker = producers.get(source)
+    if source in places.stored or maker is None or not isinstance(maker.op, apart):
+        return None
+    return source if is_view(move.op.map) and nhwc.isdisjoint((value, source)) else None
 
 
 def _own_joint(

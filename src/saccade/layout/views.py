@@ -9,7 +9,9 @@ from operator import mul
 from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
 
-__all__ = ["aligned", "channels_last", "fits_last", "moved", "padded", "part", "row_major"]
+__all__ = [
+    "aligned", "channels_last", "fits_last", "moved", "padded", "part", "respaced", "row_major",
+]  # fmt: skip
 
 PIXEL = 16
 """Bytes that pixels are padded to multiples of, where they are: the widest access of a thread."""
@@ -140,6 +142,15 @@ def _with_room(view: View, index_map: IndexMap, found: View) -> View:
     # Of the shape only the channels count there.
     within = part(view, 1, channels.start, (0, found.shape[1]))
     return found._replace(room=within.room, zeros=within.zeros)
+
+
+def respaced(view: View, shape: Sequence[int]) -> View | None:
+    """The same elements with axes of one element elsewhere; None if the others differ."""
+    strides = [step for n, step in zip(view.shape, view.strides, strict=True) if n != 1]
+    if [n for n in view.shape if n != 1] != [n for n in shape if n != 1]:
+        return None
+    steps = [0 if n == 1 else strides.pop(0) for n in shape]
+    return View(view.dtype, tuple(shape), _sensible_unit_strides(shape, steps))
 
 
 def _sensible_unit_strides(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from saccade.opdefs import (
     DeformConv,
     Gather,
     GatherNd,
+    GridSample,
     Move,
     NonMaxSuppression,
     Pad,
@@ -32,6 +33,7 @@ from saccade.opdefs import (
     RoiAlign,
     RoiPool,
     Softmax,
+    WeightedSamples,
 )
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
@@ -68,7 +70,18 @@ def refuse(editor: Editor, node: Node) -> str | None:
         reason = _sensitive(node)
         if reason:
             return reason
+    if isinstance(node.op, Move) and _moves_on(editor, node):
+        return "what it moves stays float32"
     return next(filter(None, (_wanted(editor, value) for value in node.outputs)), None)
+
+
+def _moves_on(editor: Editor, node: Node) -> bool:
+    """Whether rounding in front of a movement would be a step of its own, and serve no product."""
+    source = node.inputs[0]
+    maker = editor.producer(source)
+    stays = source.dtype is DType.F32 and (maker is None or refuse(editor, maker) is not None)
+    readers = editor.readers(node.output)
+    return stays and all(isinstance(reader.op, Pointwise) for reader in readers)
 
 
 def _wanted(editor: Editor, value: Value) -> str | None:
@@ -93,7 +106,7 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "a small error decides which boxes stay"
     if isinstance(reader.op, CumSum):
         return "errors add up in running sums"
-    if isinstance(reader.op, DeformConv) and value is reader.inputs[2]:
+    if value in _places(reader):
         return "a small error moves samples"
     if isinstance(reader.op, (RoiAlign, RoiPool)) and value is reader.inputs[1]:
         return "a small error moves boxes"
@@ -103,6 +116,15 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
     if isinstance(reader.op, _MOVES) and value in _moved(reader):
         return _wanted(editor, reader.output)
     return None
+
+
+def _places(node: Node) -> tuple[Value, ...]:
+    """The operands that say where samples are taken, or by how much they are moved."""
+    if isinstance(node.op, DeformConv):
+        return node.inputs[2:3]
+    if isinstance(node.op, GridSample):
+        return node.inputs[1:]
+    return node.inputs[node.op.levels : -1] if isinstance(node.op, WeightedSamples) else ()
 
 
 def _sensitive(node: Node) -> str | None:

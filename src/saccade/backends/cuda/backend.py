@@ -27,6 +27,7 @@ from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
 from saccade.layout import GraphLayout, Preferred
 from saccade.locks import forkless, preload
+from saccade.opdefs import Pointwise
 from saccade.options import Options, Precision
 from saccade.plan import Needs, Plan, Step
 from saccade.processes import Processes
@@ -56,7 +57,7 @@ class CudaBackend:
 
     device = "cuda"
     fusions = CudaFusions()
-    preferred = Preferred(fills=fills_pixels)
+    preferred = Preferred(fills=fills_pixels, apart=(Pointwise,))
     nominal_threads = 1
     alignment = _ALIGNMENT
     side_by_side = True

@@ -123,6 +123,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     ),
     CudaListed("resize.direct", ("Resize",), "resize.direct", "RESIZE_DIRECT"),
     CudaListed("sample.grid", ("GridSample",), "sample.grid", "SAMPLE_GRID"),
+    CudaListed("sample.weighted", ("WeightedSamples",), "sample.weighted", "SAMPLE_WEIGHTED"),
     CudaListed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX_DIRECT"),
     CudaListed(
         "normalize.rows", ("LayerNorm", "GroupNorm", "LpNormalize"),

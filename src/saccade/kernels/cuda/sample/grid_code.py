@@ -25,7 +25,7 @@ def _reflected(at, size, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _place(g, n, MODE: tl.constexpr, PADDING: tl.constexpr, ALIGNED: tl.constexpr):
+def place_of(g, n, MODE: tl.constexpr, PADDING: tl.constexpr, ALIGNED: tl.constexpr):
     """Where along an axis of n pixels a number of the grid points to, in pixels."""
     size = n.to(tl.float32) + g * 0
     at = (g + 1.0) * 0.5 * (size - 1.0) if ALIGNED else ((g + 1.0) * size - 1.0) * 0.5
@@ -109,15 +109,15 @@ def sample(
     from_ = points + image * g_n + i0 * g_0 + i1 * g_1 + i2 * g_2
     # The grid names the last axis first.
     column = tl.load(from_, mask=there, other=0).to(tl.float32)
-    at_w = _place(column, w, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
+    at_w = place_of(column, w, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
     at_h = at_w
     at_d = at_w
     if AXES > 1:
         line = tl.load(from_ + g_a, mask=there, other=0).to(tl.float32)
-        at_h = _place(line, h, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
+        at_h = place_of(line, h, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
     if AXES > 2:
         layer = tl.load(from_ + 2 * g_a, mask=there, other=0).to(tl.float32)
-        at_d = _place(layer, d, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
+        at_d = place_of(layer, d, MODE=MODE, PADDING=PADDING, ALIGNED=ALIGNED)
     base_d = _base(at_d, MODE=MODE)
     base_h = _base(at_h, MODE=MODE)
     base_w = _base(at_w, MODE=MODE)
