@@ -9,7 +9,8 @@ from saccade.ir.dim import sub, symbol
 from saccade.ir.expr import apply, arg
 from saccade.layout import BufferKind, assign
 from saccade.layout.formats import Preferred, formats
-from saccade.opdefs import Move, Recurrent, Resize, Softmax
+from saccade.layout.storage import place
+from saccade.opdefs import Concat, Move, Pointwise, Recurrent, Resize, Softmax
 
 
 def names(laid):
@@ -46,6 +47,46 @@ def test_a_value_stands_in_the_concat_that_parts_of_it_take_another_way_to():
     first, second, *_ = laid.steps
     assert first.outputs[0].buffer == second.inputs[0].buffer == second.outputs[0].buffer
     assert (second.inputs[0].offset, second.outputs[0].offset) == (16 * 4, 32 * 4)
+
+
+def _stack(b):
+    """What makes places of [N, Q]: each computed by itself, then put beside the others."""
+    unit = Move(IndexMap(((2,), (5,)), (Factor(2, 0), Factor(5, 1)), (1, 1, 0)))
+    return b.concat(*(b.add(unit, b.add(RELU, x)) for x in b.inputs), axis=2)
+
+
+def test_what_is_stacked_is_written_in_place_where_the_device_likes_it():
+    b = Builder((2, 5), (2, 5), (2, 5))
+    graph = b.graph(b.add(RELU, _stack(b)))
+    shapes = {value: value.shape for value in graph.values()}
+    maps = {node: node.op.map for node in graph.nodes if isinstance(node.op, Move)}
+    preferred = Preferred(apart=(Pointwise,))
+    places = place(graph, shapes, maps, frozenset(), preferred)
+    makers = [node for node in graph.nodes if node.op is RELU][:3]
+    stored = [places.stored[node.output] for node in makers]
+    assert [s.offset for s in stored] == [0, 4, 8]
+    assert {s.view.strides for s in stored} == {(15, 3)}
+    joint = next(node for node in graph.nodes if isinstance(node.op, Concat))
+    assert {s.buffer for s in stored} == {places.stored[joint.output].buffer}
+    assert not places.notes
+
+
+@pytest.mark.parametrize("case", ["device", "read first", "merged"])
+def test_other_stacks_are_copied(case):
+    b = Builder((2, 5), (2, 5))
+    joint = _stack(b)
+    if case == "merged":  # no axis of one element, but another shape
+        b = Builder((2, 6))
+        x = b.add(RELU, b.inputs[0])
+        apart = IndexMap(((2,), (2, 3)), (Factor(2, 0), Factor(2, 1), Factor(3, 2)), (1, 1, 1))
+        joint = b.concat(b.add(Move(apart), x), b.add(Move(apart), b.add(RELU, x)), axis=2)
+    outputs = (b.nodes[0].output,) if case == "read first" else ()
+    graph = b.graph(b.add(RELU, joint), *outputs)
+    shapes = {value: value.shape for value in graph.values()}
+    maps = {node: node.op.map for node in graph.nodes if isinstance(node.op, Move)}
+    preferred = Preferred(apart=() if case == "device" else (Pointwise,))
+    places = place(graph, shapes, maps, frozenset(), preferred)
+    assert len(places.notes) == (1 if case == "read first" else 2)
 
 
 def test_nested_prefixes_are_views_of_one_buffer():

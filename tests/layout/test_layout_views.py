@@ -5,7 +5,7 @@ import pytest
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.kernels.base import View
-from saccade.layout.views import aligned, channels_last, moved, row_major
+from saccade.layout.views import aligned, channels_last, moved, respaced, row_major
 from saccade.opdefs import Move
 
 
@@ -115,3 +115,14 @@ def test_dense_views():
 def test_parts_that_begin_at_multiples_of_16_bytes_say_so(dtype, pitch, begin, found):
     view = View(dtype, (2, 8, 3, 5), (15 * pitch, 1, 5 * pitch, pitch))
     assert aligned(view, begin).aligned is found
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((6, 5), (20, 4)), ((6, 1, 5), (20, 20, 4)), ((1, 6, 5, 1), (120, 20, 4, 1))],
+)
+def test_axes_of_one_element_stand_elsewhere(shape, strides):
+    view = View(DType.F32, (6, 5, 1), (20, 4, 1))
+    assert respaced(view, shape) == View(DType.F32, shape, strides)
+    assert respaced(view, (5, 6)) is None
+    assert respaced(view, (30,)) is None

@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 from pass_graphs import Build, ops
 
-from saccade.ir import DType, storage
+from saccade.ir import DType, Node, Value, storage
 from saccade.ir.verify import verify
-from saccade.opdefs import ArgReduce, Concat, CumSum, DeformConv, Gather, Softmax
+from saccade.opdefs import (
+    ArgReduce,
+    Concat,
+    CumSum,
+    DeformConv,
+    Gather,
+    GridSample,
+    Softmax,
+    TopK,
+    WeightedSamples,
+)
 from saccade.passes import apply
 from saccade.passes.lower_precision import PASS
 
@@ -83,6 +93,52 @@ def test_operands_of_a_concat_are_rounded_once_whoever_comes_first(readers):
     y = b.op(Concat(1), b.slice(x, 1, 0, 4), part, *others)
     after, _ = lowered(b, b.map("relu($0)", y))
     assert {n.op.family for n in after.nodes[:-1]} == {"Conv2d", "Move", "Concat"}
+
+
+def test_what_is_ranked_stays():
+    b = Single()
+    x = b.map("exp($0)", b.map("relu($0)", b.input(2, 6)))
+    values, places = Value("best", F32, (2, 3)), Value("at", DType.I64, (2, 3))
+    b.nodes.append(Node(TopK(3, 1), (x,), (values, places), "ranked"))
+    after, remarks = lowered(b, b.map("relu($0)", b.map("relu($0)", values)), places)
+    assert dtypes(after) == "float32 float32 float32 bfloat16 float32"
+    assert remarks["ranked"] == "it ranks its operand, and gives that's numbers"
+
+
+def test_places_of_samples_stay():
+    b = Single()
+    x, grid = b.conv(b.input(2, 3, 5, 5), 4), b.map("mul($0, 0.5)", b.input(2, 3, 4, 2))
+    after, remarks = lowered(b, b.map("relu($0)", b.op(GridSample(), x, grid)))
+    assert dtypes(after) == "bfloat16 float32 bfloat16 float32"
+    assert remarks["n1"] == "a small error moves samples"
+
+
+def test_places_of_weighted_samples_stay():
+    b = Single()
+    x, weights = b.conv(b.input(2, 3, 5, 5), 4), b.map("relu($0)", b.input(2, 6, 2, 3))
+    grid = b.map("mul($0, 0.5)", b.input(2, 6, 2, 3, 2))
+    y = b.op(WeightedSamples(1, 2), x, grid, weights)
+    after, remarks = lowered(b, b.map("relu($0)", y))
+    assert dtypes(after) == "bfloat16 bfloat16 float32 bfloat16 float32"
+    assert list(remarks.values()).count("a small error moves samples") == 1
+
+
+def test_parts_of_what_stays_are_not_rounded_for_a_pointwise():
+    b = Single()
+    boxes = b.map("sigmoid($0)", b.input(2, 6, 4))  # the model gives them
+    halves = b.slice(boxes, 2, 0, 2), b.slice(boxes, 2, 2, 2)
+    y = b.map("relu($0)", b.map("add($0, $1)", *halves))
+    after, remarks = lowered(b, y, boxes)
+    assert dtypes(after) == "float32 float32 float32 bfloat16 float32"
+    assert list(remarks.values()).count("what it moves stays float32") == 2
+
+
+def test_parts_of_what_stays_are_rounded_for_products():
+    b = Single()
+    boxes = b.map("sigmoid($0)", b.input(2, 6, 4))
+    y = b.map("relu($0)", b.matmul(b.slice(boxes, 2, 0, 2), 8))
+    after, _ = lowered(b, y, boxes)
+    assert dtypes(after) == "float32 bfloat16 bfloat16 bfloat16 float32"
 
 
 def test_gathers_round_what_they_take_from_and_not_indices():

@@ -33,6 +33,7 @@ from saccade.opdefs import (
     RoiAlign,
     RoiPool,
     Softmax,
+    TopK,
     WeightedSamples,
 )
 from saccade.passes._editor import Editor
@@ -64,6 +65,8 @@ def refuse(editor: Editor, node: Node) -> str | None:
     """Why the results stay float32."""
     if node.op.bitwise:
         return _BITS
+    if isinstance(node.op, TopK):
+        return "it ranks its operand, and gives that's numbers"
     if isinstance(node.op, CumSum):
         return "running sums round at every element"
     if isinstance(node.op, Pointwise):
@@ -100,7 +103,7 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return _BITS
     if isinstance(reader.op, Softmax):
         return "errors of an operand of softmax grow"
-    if isinstance(reader.op, ArgReduce):
+    if isinstance(reader.op, (ArgReduce, TopK)):
         return "a small error decides in a ranking"
     if isinstance(reader.op, NonMaxSuppression):
         return "a small error decides which boxes stay"
