@@ -38,34 +38,46 @@ def weigh_samples(
     query = row // HEADS % queries
     image = row // HEADS // queries
     mask = there[:, None] & (channel < channels)[None, :]
-    by = weights + (image * k_n + query * k_q + head * k_h)
     sums = tl.zeros((BM, BC), tl.float32)
     for level in tl.static_range(LEVELS):
-        first: tl.constexpr = 2 * LEVELS + level * LEVEL_INTEGERS
-        h, w = extra[first], extra[first + 1]
-        x_n, x_c, x_h, x_w = extra[first + 2], extra[first + 3], extra[first + 4], extra[first + 5]
-        g_n, g_q, g_h = extra[first + 6], extra[first + 7], extra[first + 8]
-        g_p, g_a = extra[first + 9], extra[first + 10]
-        side = channel if X_UNIT else channel * x_c
-        head_at = head * channels if X_UNIT else head * channels * x_c
-        origin = extra[level] + (image * x_n + head_at)[:, None] + side[None, :]
-        points = extra[LEVELS + level] + (image * g_n + query * g_q + head * g_h)
-        begin: tl.constexpr = before(POINTS, level)
-        if UNROLLED:
-            for p in tl.static_range(count(POINTS, level)):
-                sums += weighted(
-                    origin, points + p * g_p, by + (begin + p) * k_s, there, mask, h, w, x_h, x_w,
-                    g_a, ALIGNED,
-                )  # fmt: skip
-        else:
-            for p in range(count(POINTS, level)):
-                sums += weighted(
-                    origin, points + p * g_p, by + (begin + p) * k_s, there, mask, h, w, x_h, x_w,
-                    g_a, ALIGNED,
-                )  # fmt: skip
+        sums = with_level(
+            sums, weights + (image * k_n + query * k_q + head * k_h), extra, image, query, head,
+            channel, channels, k_s, there, mask, level, LEVELS, POINTS, ALIGNED, X_UNIT, UNROLLED,
+            2 * LEVELS + level * LEVEL_INTEGERS, before(POINTS, level),
+        )  # fmt: skip
     all_channels = (head * channels)[:, None] + channel[None, :]
     to = y + (image * y_n + query * y_q)[:, None] + (all_channels if Y_UNIT else all_channels * y_c)
     tl.store(to, sums.to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def with_level(
+    sums, by, extra, image, query, head, channel, channels, k_s, there, mask,
+    LEVEL: tl.constexpr, LEVELS: tl.constexpr, POINTS: tl.constexpr, ALIGNED: tl.constexpr,
+    X_UNIT: tl.constexpr, UNROLLED: tl.constexpr, FIRST: tl.constexpr, BEGIN: tl.constexpr,
+):  # fmt: skip
+    """The sums with what an image adds; FIRST: where its integers begin, BEGIN: its weights."""
+    h, w = extra[FIRST], extra[FIRST + 1]
+    x_n, x_c, x_h, x_w = extra[FIRST + 2], extra[FIRST + 3], extra[FIRST + 4], extra[FIRST + 5]
+    g_n, g_q, g_h = extra[FIRST + 6], extra[FIRST + 7], extra[FIRST + 8]
+    g_p, g_a = extra[FIRST + 9], extra[FIRST + 10]
+    side = channel if X_UNIT else channel * x_c
+    head_at = head * channels if X_UNIT else head * channels * x_c
+    origin = extra[LEVEL] + (image * x_n + head_at)[:, None] + side[None, :]
+    points = extra[LEVELS + LEVEL] + (image * g_n + query * g_q + head * g_h)
+    if UNROLLED:
+        for p in tl.static_range(count(POINTS, LEVEL)):
+            sums += weighted(
+                origin, points + p * g_p, by + (BEGIN + p) * k_s, there, mask, h, w, x_h, x_w, g_a,
+                ALIGNED,
+            )  # fmt: skip
+    else:
+        for p in range(count(POINTS, LEVEL)):
+            sums += weighted(
+                origin, points + p * g_p, by + (BEGIN + p) * k_s, there, mask, h, w, x_h, x_w, g_a,
+                ALIGNED,
+            )  # fmt: skip
+    return sums
 
 
 @triton.jit

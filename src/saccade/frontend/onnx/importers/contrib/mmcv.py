@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from saccade.frontend.onnx.importers.regions import suppressed
 from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Value
-from saccade.ir.dim import mul, product
+from saccade.ir.dim import mul
 from saccade.ir.expr import apply, const
-from saccade.opdefs import DeformConv, GridSample, NonMaxSuppression, Reduce, RoiAlign
+from saccade.opdefs import DeformConv, GridSample, NonMaxSuppression, RoiAlign, WeightedSamples
 
 __all__ = [
     "import_deform_conv_1",
@@ -149,39 +149,20 @@ def import_multi_scale_attention(call: OnnxNode) -> Sequence[Operand]:
         raise call.broken(f"levels {levels} of {value.shape[1]} rows")
     if places.shape[3] != len(levels) or weights.shape[3] != len(levels):
         raise call.broken(f"{places.shape[3]} levels of places for {len(levels)}")
-    parts, start = [], 0
-    for level, (height, width) in enumerate(levels):
-        image = _level_image(call, value, start, height, width)
-        parts.append(_level_sum(call, image, places, weights, level))
-        start += height * width
-    total = pointwise(call, lambda *e: reduce(partial(apply, "add"), e), parts, value.dtype)
     batch, _, heads, size = value.shape
-    apart = reshaped(call, total, (batch, heads, size, places.shape[1]))
-    ordered = move(call, apart, transpose_map(apart.shape, (0, 3, 1, 2)))
-    return [reshaped(call, ordered, (batch, places.shape[1], mul(heads, size)))]
-
-
-def _level_image(call: OnnxNode, value: Value, start: int, height: int, width: int) -> Value:
-    """Rows of a value as images [B · heads, D, H, W]."""
-    batch, _, heads, size = value.shape
-    part = move(call, value, slice_map(value.shape, {1: (start, height * width, 1)}))
-    ordered = move(call, part, transpose_map(part.shape, (0, 2, 3, 1)))
-    return reshaped(call, ordered, (product((batch, heads)), size, height, width))
-
-
-def _level_sum(call: OnnxNode, image: Value, places: Value, weights: Value, level: int) -> Value:
-    """What a level gives each query: weighted samples, [B · heads, D, Q]."""
-    batch, queries, heads, _, points, _ = places.shape
-    both = product((batch, heads))
-    near = move(call, places, slice_map(places.shape, {3: (level, 1, 1)}, drop=(3,)))
-    near = move(call, near, transpose_map(near.shape, (0, 2, 1, 3, 4)))
-    grid = pointwise(
-        call, lambda e: apply("sub", apply("mul", e, const(2)), const(1)),
-        [reshaped(call, near, (both, queries, points, 2))],
+    if not isinstance(heads, int):
+        raise call.broken(f"{heads} heads")
+    centred = pointwise(
+        call, lambda e: apply("sub", apply("mul", e, const(2)), const(1)), [places]
     )  # fmt: skip
-    factors = move(call, weights, slice_map(weights.shape, {3: (level, 1, 1)}, drop=(3,)))
-    factors = move(call, factors, transpose_map(factors.shape, (0, 2, 1, 3)))
-    spread = reshaped(call, factors, (both, 1, queries, points))
-    samples = call.emit(GridSample(), image, grid)
-    weighted = pointwise(call, partial(apply, "mul"), [samples, spread], image.dtype)
-    return call.emit(Reduce("sum", (3,), keepdims=False), weighted)
+    images, grids, start = list[Value](), list[Value](), 0
+    for level, (height, width) in enumerate(levels):
+        part = move(call, value, slice_map(value.shape, {1: (start, height * width, 1)}))
+        ordered = move(call, part, transpose_map(part.shape, (0, 2, 3, 1)))
+        images.append(reshaped(call, ordered, (batch, mul(heads, size), height, width)))
+        grids.append(move(call, centred, slice_map(places.shape, {3: (level, 1, 1)}, drop=(3,))))
+        start += height * width
+    together = reshaped(
+        call, weights, (*weights.shape[:3], mul(weights.shape[3], weights.shape[4]))
+    )
+    return [call.emit(WeightedSamples(len(levels), heads), *images, *grids, together)]
