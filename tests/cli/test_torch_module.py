@@ -105,8 +105,31 @@ CASES = {
     "Expand": ([ints(3, 1, 1, 1, 7)], {}),
     "Pow": ([np.float32(2.0)], {}),
     "Pad": ([ints(0, 1, 2, 0, 1, 0, 3, 4)], {}),
+    "ReduceMax": ([ints(1)], {}),
+    "ReduceMin": ([ints(-1)], {"keepdims": 0}),
+    "ReduceSum all": ([], {}),
+    "GridSample": ([floats(2, 5, 3, 2)], {"align_corners": 1}),
+    "GatherElements": ([RNG.integers(-4, 4, (2, 3, 9, 7))], {"axis": 1}),
+    "ArgMax": ([], {"axis": 2, "keepdims": 0}),
+    "Tile": ([ints(1, 2, 1, 3)], {}),
+    "Abs": ([], {}),
+    "Sin": ([], {}),
+    "Max": ([floats(7)], {}),
     "Pad some axes": ([ints(2, 1, 0, 3), np.float32(0.5), ints(-1, 1)], {}),
 }
+
+
+def test_elements_are_compared_chosen_and_ranked(tmp_path):
+    nodes = [
+        helper.make_node("Greater", ["x", "low"], ["above"]),
+        helper.make_node("IsNaN", ["x"], ["none"]),
+        helper.make_node("Not", ["none"], ["there"]),
+        helper.make_node("And", ["above", "there"], ["both"]),
+        helper.make_node("Where", ["both", "x", "low"], ["y0"]),
+        helper.make_node("TopK", ["x", "k"], ["y1", "y2"], axis=2),
+    ]
+    constants = {"low": np.float32(0.25), "k": ints(3)}
+    agree(save(tmp_path / "m.onnx", nodes, IMAGE, constants, outputs=3), IMAGE)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -190,7 +213,8 @@ def test_weights_follow_the_module(tmp_path):
     [
         (("Conv", ["x", "w"], {"auto_pad": "SAME_UPPER"}), "Conv with auto_pad"),
         (("Pad", ["x", "around"], {"mode": "reflect"}), "Pad of mode reflect"),
-        (("TopK", ["x", "one"], {}), "TopK is none of the operators"),
+        (("CumSum", ["x", "one"], {}), "CumSum is none of the operators"),
+        (("ArgMax", ["x"], {"select_last_index": 1}), "ArgMax of last indices"),
         (("Slice", ["x", "one", "one", "one", "back"], {}), "backward"),
         (("Resize", ["x", "", "", "sizes"], {"mode": "nearest"}), "Resize of mode nearest"),
     ],

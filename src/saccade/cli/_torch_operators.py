@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
+from saccade.cli._torch_elements import ELEMENTS, PICKED, REDUCED
 from saccade.errors import OptionError
 
 __all__ = ["OPERATORS", "TorchOperator", "attention", "softmax"]
@@ -114,17 +115,6 @@ def average_pool(
 def global_average_pool(x: Tensor) -> Tensor:
     """Mean of each channel."""
     return x.mean(tuple(range(2, x.dim())), keepdim=True)
-
-
-def reduce_mean(
-    x: Tensor, given: Sequence[int] | None = None, *, axes: Sequence[int] = (), keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Tensor:  # fmt: skip
-    """Over axes that are an input or an attribute, else over all."""
-    over = tuple(given or axes)
-    if not over and noop_with_empty_axes:
-        return x
-    return x.mean(over or tuple(range(x.dim())), keepdim=bool(keepdims))
 
 
 def gemm(
@@ -370,7 +360,6 @@ OPERATORS: Mapping[str, TorchOperator] = {
     "Neg": TorchOperator(torch.neg),
     "Pad": TorchOperator(pad, (1, 3)),
     "Pow": TorchOperator(operator.pow),
-    "ReduceMean": TorchOperator(reduce_mean, (1,)),
     "Relu": TorchOperator(F.relu),
     "Reshape": TorchOperator(reshape, (1,)),
     "Resize": TorchOperator(resize, (1, 2, 3)),
@@ -384,5 +373,7 @@ OPERATORS: Mapping[str, TorchOperator] = {
     "Tanh": TorchOperator(torch.tanh),
     "Transpose": TorchOperator(transpose),
     "Unsqueeze": TorchOperator(unsqueeze, (1,)),
+    **{name: TorchOperator(call) for name, call in ELEMENTS.items()},
+    **{name: TorchOperator(call, (1,)) for name, call in {**REDUCED, **PICKED}.items()},
 }
 """By ONNX's names. What only shapes and constants go into needs none of these."""
