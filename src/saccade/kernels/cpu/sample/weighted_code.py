@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from saccade.backends.cpu.codegen import llvm
@@ -15,16 +16,15 @@ from saccade.kernels.cpu.sample.pixel_places import pixel_place, within_reach
 if TYPE_CHECKING:
     from saccade.kernels.cpu.sample.weighted import WeightedConfig
 
-__all__ = ["SCRATCH", "Weighted"]
+__all__ = ["SCRATCH", "WeightedSums"]
 
 SCRATCH = (("index", 1), ("inside", 1), ("shares", 4))
 """Buffers of which each thread has its own, and how many words they have for a place."""
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Rows and columns of the four pixels, from the one above and left of a place."""
-_ALL = 15
-"""Bits of corners: all are inside."""
 _CHAINS = 8
-"""Sums that go on side by side: each waits for the product before, four cycles or so."""
+"""Sums that go on side by side, as each waits for the product before: twice what Zen 4 starts in
+the four cycles that one takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Level:
     lanes: int
 
 
-class Weighted:
+class WeightedSums:
     """The code of one configuration."""
 
     def __init__(self, k: KernelBuilder, config: WeightedConfig) -> None:
@@ -61,7 +61,7 @@ class Weighted:
         grids = [k.pointer(f"grid{i}", elements[n + i]) for i in range(n)]
         self.weights, self.y = k.pointer("weights", elements[-2]), k.pointer("y", elements[-1])
         self.index, self.inside = k.scratch("index", "int32"), k.scratch("inside", "int32")
-        self.shares = k.scratch("shares")
+        self.shares, self.zeros = k.scratch("shares"), k.scratch("zeros", elements[0])
         self.heads, self.channels, self.queries = k.integers("heads channels queries")
         self.rows, self.share, self.capacity = k.integers("rows share capacity")
         self.levels: list[_Level] = []
@@ -81,8 +81,10 @@ class Weighted:
 
     def emit(self) -> None:
         """Chunks of queries."""
-        k = self.k
+        k, config = self.k, self.config
         with k.chunks((self.rows + (self.share - 1)) // self.share) as chunk:
+            for v in range(max(1, config.vectors)):
+                floats.store(k, self.zeros, k.zero(), v * k.lanes)
             low = chunk * self.share
             with k.range(low, k.minimum_int(low + self.share, self.rows)) as row:
                 image = row // self.queries
@@ -143,29 +145,29 @@ class Weighted:
         """The pixels around a vector of places: the first one, their shares, which are inside."""
         k, b, lanes = self.k, self.k.b, level.lanes
         kind = k.vector_type(lanes, "int32")
-        index, tall, wide = literal(kind, 0), [], []
-        rows: list[Any] = []
-        columns: list[Any] = []
-        axes = zip(places[::-1], level.sizes, level.x_strides[2:], (tall, wide), (rows, columns),
-                   strict=True)  # fmt: skip
-        for place, size, stride, shares, there in axes:
+        index = literal(kind, 0)
+        shares: list[list[Vec]] = []
+        there: list[list[Any]] = []
+        # The grid names columns first.
+        axes = zip(places[::-1], level.sizes, level.x_strides[2:], strict=True)
+        for place, size, stride in axes:
             real = k.broadcast(k.to_real(size), lanes)
             at = within_reach(pixel_place(place, real, aligned=self.config.aligned), real)
             base = k.call("floor", at)
-            shares += [1.0 - (at - base), at - base]
+            after = at - base
+            shares.append([1.0 - after, after])
             whole = b.fptosi(base.value, kind)
             index = b.add(index, b.mul(whole, self._spread(stride, lanes)))
-            for step in range(2):
-                pixel = b.add(whole, literal(kind, step))
-                # Numbers below 0 are the largest without their sign.
-                there.append(b.icmp_unsigned("<", pixel, self._spread(size, lanes)))
-        tall = [share * weight for share in tall]
-        bits = literal(kind, 0)
+            # Numbers below 0 are the largest without their sign.
+            count = self._spread(size, lanes)
+            pixels = [whole, b.add(whole, literal(kind, 1))]
+            there.append([b.icmp_unsigned("<", pixel, count) for pixel in pixels])
+        tall, wide = [share * weight for share in shares[0]], shares[1]
+        bits = none = literal(kind, 0)
         for number, (i, j) in enumerate(_CORNERS):
             self.shares.store(tall[i] * wide[j], self.capacity * number + to)
-            both = b.and_(rows[i], columns[j])
-            bit = b.select(both, literal(kind, 1 << number), literal(kind, 0))
-            bits = b.or_(bits, bit)
+            both = b.and_(there[0][i], there[1][j])
+            bits = b.or_(bits, b.select(both, literal(kind, 1 << number), none))
         self.index.store(Vec(b, index), to)
         self.inside.store(Vec(b, bits), to)
 
@@ -182,11 +184,11 @@ class Weighted:
         to = self.y + (image * s[0] + query * s[1] + first * s[2])
         if not config.vectors:
             with k.range(0, self.channels) as c:
-                total = k.var(k.number(0.0, 1))
+                alone = [k.var(k.number(0.0, 1)) for _ in _CORNERS]
                 for level, source in self._starts(image, first + c):
                     for place, pixel in self._pixels(level, source, head):
-                        self._add_one(level, pixel, place, total)
-                floats.store(k, to, total.get(), c * s[2])
+                        self._add_one(level, pixel, place, alone)
+                floats.store(k, to, _total(alone), c * s[2])
             return
         with k.range(0, self.channels, config.vectors * k.lanes) as c:
             left = self.channels - c
@@ -194,16 +196,9 @@ class Weighted:
             sums = [[k.var(k.zero()) for _ in range(config.vectors)] for _ in range(chains)]
             for level, source in self._starts(image, first + c):
                 for place, pixel in self._pixels(level, source, head):
-                    inside = self.inside.load_int(place)
-                    with k.when_else(inside.equals(_ALL)) as (all_inside, some_inside):
-                        with all_inside:
-                            self._add(level, pixel, place, sums, left)
-                        with some_inside:
-                            self._add(level, pixel, place, sums, left, inside)
+                    self._add(level, pixel, place, sums, left)
             for v in range(config.vectors):
-                total = sums[0][v].get()
-                for chain in sums[1:]:
-                    total = total + chain[v].get()
+                total = _total([chain[v] for chain in sums])
                 floats.store(k, to, total, c + v * k.lanes, self._mask(v, left))
 
     def _starts(self, image: Int, channel: Int) -> Iterator[tuple[_Level, Ptr]]:
@@ -231,29 +226,29 @@ class Weighted:
             step = s[2] * i + s[3] * j
             yield number, pixel + step, self.shares + (self.capacity * number + place)
 
-    def _add(
-        self, level: _Level, pixel: Ptr, place: Int, sums: list[list[Var]], left: Int,
-        inside: Int | None = None,
-    ) -> None:  # fmt: skip
-        """Vectors of channels of the four pixels; of those that are inside, where not all are."""
-        k = self.k
-        for number, corner, share in self._corners(level, pixel, place):
-            weight = share.splat()
-            there = None if inside is None else (inside & (1 << number)).differs(0)
-            for v, total in enumerate(sums[number % len(sums)]):
-                mask = self._mask(v, left)
-                if there is not None:
-                    # What is outside is 0, whatever lies there.
-                    mask = k.first(there.select(left - v * k.lanes, 0))
-                value = floats.load(k, corner, v * k.lanes, k.lanes, "float32", mask)
-                total.set(k.fma(value, weight, total.get()))
-
-    def _add_one(self, level: _Level, pixel: Ptr, place: Int, total: Var) -> None:
-        """A channel of the four pixels."""
+    def _add(self, level: _Level, pixel: Ptr, place: Int, sums: list[list[Var]], left: Int) -> None:
+        """Vectors of channels of the four pixels; zeros where they are outside."""
         k, inside = self.k, self.inside.load_int(place)
         for number, corner, share in self._corners(level, pixel, place):
             there = (inside & (1 << number)).differs(0)
-            value = k.var(k.number(0.0, 1))
-            with k.when(there):
-                value.set(floats.load_one(k, corner, 0, "float32"))
-            total.set(k.fma(value.get(), share.load(), total.get()))
+            weight, source = share.splat(), k.pick(there, corner, self.zeros)
+            for v, total in enumerate(sums[number % len(sums)]):
+                at = v * k.lanes
+                value = floats.load(k, source, at, k.lanes, "float32", self._mask(v, left))
+                total.set(k.fma(value, weight, total.get()))
+
+    def _add_one(self, level: _Level, pixel: Ptr, place: Int, sums: list[Var]) -> None:
+        """A channel of the four pixels."""
+        k, inside = self.k, self.inside.load_int(place)
+        for total, (number, corner, share) in zip(
+            sums, self._corners(level, pixel, place), strict=True
+        ):
+            source = k.pick((inside & (1 << number)).differs(0), corner, self.zeros)
+            value = floats.load_one(k, source, 0, "float32")
+            total.set(k.fma(value, share.load(), total.get()))
+
+
+def _total(sums: list[Var]) -> Vec:
+    """What was summed side by side."""
+    values: list[Vec] = [one.get() for one in sums]
+    return reduce(lambda a, b: a + b, values)
