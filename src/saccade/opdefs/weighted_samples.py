@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saccade.ir.dim import add, floordiv, mul
+from saccade.ir.dim import Dim, add, floordiv, mul
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._rules import (
     expect,
@@ -55,7 +55,8 @@ class WeightedSamples(Op):
         fits = len(weights.shape) == 4 and weights.shape[2] == self.heads
         expect(self, fits, f"weights {text(weights.shape)} of {self.heads} heads")
         batch, queries, _, places = weights.shape
-        channels, count = images[0].shape[1] if len(images[0].shape) == 4 else 0, 0
+        channels = images[0].shape[1] if len(images[0].shape) == 4 else 0
+        count: Dim = 0
         for x, grid in zip(images, grids, strict=True):
             expect_float(self, x, "x")
             expect_float(self, grid, "the grid")
