@@ -96,6 +96,7 @@ CPU = Room(
             "bilinear_axis", "bilinear_tables", "bin_ranges", "box_operands", "channel_blocks",
             "plane_blocks", "plane_sums", "window_transpose",
         },
+        "sample": {"pixel_places"},
     },
     several={
         "normalize.mean_variance": {"normalize.layer", "normalize.group"},

@@ -33,6 +33,7 @@ WHOLE = {
     "Unique": "compares elements of the whole",
     "VectorNorm": "an operator of PyTorch alone",
     "VectorNormGrad": "an operator of PyTorch alone",
+    "WeightedSamples": "their places may be anywhere",
 }
 
 

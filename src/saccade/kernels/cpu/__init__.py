@@ -122,6 +122,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
     Listed("recurrent.walk", ("Recurrent",), "recurrent.walk", "WALK"),
     Listed("sample.grid", ("GridSample",), "sample.grid", "GRID"),
+    Listed("sample.weighted", ("WeightedSamples",), "sample.weighted", "WEIGHTED"),
     Listed("select.top_k", ("TopK",), "select.top_k", "TOP_K"),
     Listed("select.non_zero", ("NonZero",), "select.non_zero", "NON_ZERO"),
     Listed("select.packed", ("PackedPlaces",), "select.packed", "PACKED"),

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.sample.pixel_places import pixel_place, within_reach
 
 if TYPE_CHECKING:
     from saccade.kernels.cpu.sample.grid import GridConfig
 
 __all__ = ["Grid"]
 
-_FAR = 4.0
-"""Pixels outside, of which none is near the image."""
 _CUBIC = -0.75  # the kernel's parameter, as the standard and PyTorch have it
 
 
@@ -108,15 +107,8 @@ class Grid:
     def _taps(self, place: Vec, size: Int) -> list[_Tap]:
         k, mode = self.k, self.config.mode
         real = k.to_real(size)
-        if self.config.aligned:
-            at = (place + 1.0) * 0.5 * (real - 1.0)
-        else:
-            at = ((place + 1.0) * real - 1.0) * 0.5
-        at = self._padded(at, real)
-        # Comparisons that NaN fails: what is no number is far away, too.
-        at = at.compare(">", -_FAR).select(at, at.like(-_FAR))
-        high = real + (_FAR - 1.0)
-        at = at.compare("<", high).select(at, high)
+        at = pixel_place(place, real, aligned=self.config.aligned)
+        at = within_reach(self._padded(at, real), real)
         if mode == "nearest":
             return [self._tap(k.to_int(k.call("rint", at)), None, size, real)]
         base = k.call("floor", at)
