@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.testing.fake_streams import latest_first
-from saccade.waits import Use, between_meetings, meetings, waits_of
+from saccade.waits import Lane, Use, between_meetings, meetings, waits_of
 
 
 def read(start, stop, base=0):
@@ -25,8 +25,15 @@ def conflict(a, b):
         x.base == y.base
         and max(x.start, y.start) < min(x.stop, y.stop)
         and not (x.reads and y.reads)
+        and (x.lane is None or y.lane is None or x.lane.pitch != y.lane.pitch
+             or bool(places(x.lane) & places(y.lane)))
         for x in a for y in b
     )  # fmt: skip
+
+
+def places(lane):
+    """Of the bytes of a pitch those that are the lane's."""
+    return {(lane.begin + i) % lane.pitch for i in range(lane.width)}
 
 
 def after(waits):
@@ -58,6 +65,18 @@ def test_memory_of_others_is_waited_for():
     assert waits_of([(read(0, 64, base=1),), second]) == [(), ()]
 
 
+def test_parts_of_the_same_pixels_are_written_side_by_side():
+    """Two branches of a network, whose concatenation a third one reads."""
+    left, right = Lane(48, 0, 16), Lane(48, 16, 32)
+    branches = [(Use(0, 0, 480, False, left),), (Use(0, 16, 496, False, right),)]
+    parts = [*branches, (read(0, 496),), (Use(0, 0, 480, True, left), write(0, 8, base=1))]
+    assert waits_of(parts) == [(), (), (0, 1), (0,)]
+    assert waits_of([*parts, branches[1]])[-1] == (2,)
+    # Of another width of pixels nothing is known.
+    other = (Use(0, 0, 480, False, Lane(32, 16, 8)),)
+    assert waits_of([branches[0], other]) == [(), (0,)]
+
+
 def test_what_is_empty_is_not_waited_for():
     assert waits_of([(write(0, 64),), (read(5, 5),)]) == [(), ()]
     assert meetings([(write(0, 64),), (read(5, 5),)]) == [False, False]
@@ -79,10 +98,10 @@ def test_a_phase_says_what_it_uses(role, uses):
     assert list(phase.uses(3)) == uses
 
 
+LANES = st.builds(Lane, st.integers(4, 5), st.integers(0, 3), st.integers(1, 4))
 USES = st.builds(
-    lambda base, start, length, reads: Use(base, start, start + length, reads),
-    st.integers(0, 1), st.integers(0, 12), st.integers(0, 5), st.booleans(),
-)  # fmt: skip
+    Use, st.integers(0, 1), st.integers(0, 12), st.integers(0, 5), st.booleans(), st.none() | LANES
+).map(lambda use: use._replace(stop=use.start + use.stop))
 PARTS = st.lists(st.lists(USES, max_size=3), max_size=14)
 
 

@@ -12,16 +12,34 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Use", "between_meetings", "meetings", "waits_of"]
+__all__ = ["Lane", "Use", "between_meetings", "meetings", "waits_of"]
+
+
+class Lane(NamedTuple):
+    """Of every `pitch` bytes `width`, from `begin` on: channels that are a part of wider pixels."""
+
+    pitch: int
+    begin: int
+    width: int
+
+    def meets(self, other: Lane) -> bool:
+        """Whether another lane may have bytes of this one; of another pitch it may."""
+        apart = (other.begin - self.begin) % self.pitch
+        same = self.pitch == other.pitch
+        return not same or apart < self.width or apart + other.width > self.pitch
 
 
 class Use(NamedTuple):
-    """Bytes from `start` to `stop` of memory number `base`, which are read or else written."""
+    """Bytes from `start` to `stop` of memory number `base`, which are read or else written.
+
+    All of them, or those of a lane.
+    """
 
     base: int
     start: int
     stop: int
     reads: bool
+    lane: Lane | None = None
 
 
 def waits_of(parts: Iterable[Iterable[Use]]) -> list[tuple[int, ...]]:
@@ -84,12 +102,14 @@ def _touch(memory: defaultdict[int, _Touched], uses: Iterable[Use], number: int)
 class _Touched:
     """Bytes by who touched them last: cut where that changes.
 
-    `starts` are sorted; a piece goes from its start to the next one.
+    `starts` are sorted; a piece goes from its start to the next one. `lanes` are who touched parts
+    of a piece since all of it was written.
     """
 
     starts: list[int] = field(default_factory=lambda: [0])
     writers: list[int] = field(default_factory=lambda: [-1])
     readers: list[tuple[int, ...]] = field(default_factory=lambda: [()])
+    lanes: list[tuple[tuple[int, bool, Lane], ...]] = field(default_factory=lambda: [()])
 
     def _cut(self, at: int) -> int:
         """The piece that begins here, which may be a new one."""
@@ -99,6 +119,7 @@ class _Touched:
         self.starts.insert(i + 1, at)
         self.writers.insert(i + 1, self.writers[i])
         self.readers.insert(i + 1, self.readers[i])
+        self.lanes.insert(i + 1, self.lanes[i])
         return i + 1
 
     def touch(self, use: Use, number: int, found: set[int]) -> None:
@@ -107,11 +128,25 @@ class _Touched:
         for i in range(first, end):
             if self.writers[i] >= 0:
                 found.add(self.writers[i])
+            if self.lanes[i] or use.lane is not None:
+                self._touch_lanes(i, use, number, found)
             if not use.reads:
                 found.update(self.readers[i])
-            elif self.readers[i][-1:] != (number,):
+            elif use.lane is None and self.readers[i][-1:] != (number,):
                 self.readers[i] = (*self.readers[i], number)
-        if not use.reads:
+        if not use.reads and use.lane is None:
             self.starts[first:end] = [use.start]
             self.writers[first:end] = [number]
             self.readers[first:end] = [()]
+            self.lanes[first:end] = [()]
+
+    def _touch_lanes(self, i: int, use: Use, number: int, found: set[int]) -> None:
+        """The same of a piece that lanes were touched of, or one is."""
+        lane = use.lane
+        for other, reads, theirs in self.lanes[i]:
+            if not (reads and use.reads) and (lane is None or lane.meets(theirs)):
+                found.add(other)
+        if lane is not None:
+            # Whoever writes a lane anew waits for all that touched it, and is waited for instead.
+            before = (one for one in self.lanes[i] if use.reads or one[2] != lane)
+            self.lanes[i] = (*before, (number, use.reads, lane))

@@ -126,3 +126,32 @@ def test_axes_of_one_element_stand_elsewhere(shape, strides):
     assert respaced(view, shape) == View(DType.F32, shape, strides)
     assert respaced(view, (5, 6)) is None
     assert respaced(view, (30,)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "found"),
+    [
+        ((2, 16, 5, 7), (35 * 48, 1, 7 * 48, 48), (48, 16)),  # channels of wider pixels
+        ((1, 16, 5, 1), (240, 1, 48, 48), (48, 16)),
+        ((3, 20), (50, 1), (50, 20)),  # parts of rows
+        ((2, 3, 4, 5), (600, 20, 5, 1), (600, 60)),
+        ((2, 3, 4, 5), (60, 20, 5, 1), None),  # all of it
+        ((4, 1, 3), (6, 1, 0), (6, 1)),
+        ((4, 3), (6, 4), (2, 1)),
+        ((3,), (-1,), None),
+        ((), (), None),
+    ],
+)
+def test_what_lies_between_the_elements_is_others(shape, strides, found):
+    view = View(DType.F16, shape, strides)
+    assert view.lane == found
+    if found is not None:
+        pitch, width = found
+        memory = np.arange(view.extent)
+        places = np.lib.stride_tricks.as_strided(memory, shape, [8 * s for s in strides]) % pitch
+        assert places.max() < width
+
+
+def test_room_behind_channels_is_theirs():
+    view = View(DType.F16, (1, 13, 4, 4), (16 * 64, 1, 256, 64), room=3)
+    assert view.lane == (64, 16)

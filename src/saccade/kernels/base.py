@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from functools import lru_cache, wraps
+from math import gcd
 from operator import mul
 from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
@@ -111,6 +112,25 @@ class View(NamedTuple):
         apart = [*map(abs, self.strides)]
         ends: int = sum(map(mul, self.shape, apart))
         return 1 + self.room + ends - sum(apart)
+
+    @property
+    def lane(self) -> tuple[int, int] | None:
+        """Of how many elements those of the view are how many, one after the other, if not all.
+
+        All else of them belongs to others: channels of a part of wider pixels have such gaps.
+        """
+        pitch, width = 0, 1
+        for step, n in sorted(zip(self.strides, self.shape, strict=True)):
+            if step < 0:
+                return None
+            if n == 1 or step == 0:
+                continue
+            if not pitch and step == width:
+                width *= n
+            else:
+                pitch = gcd(pitch, step)
+        width += self.room
+        return (pitch, width) if pitch > width else None
 
     @property
     def size(self) -> int:

@@ -34,7 +34,7 @@ from saccade.backends.cuda.runtime.lengths import cut_on_device
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import DType
 from saccade.locks import cached_property
-from saccade.waits import waits_of
+from saccade.waits import Lane, waits_of
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
@@ -176,7 +176,11 @@ class CudaProgram:
 
     @cached_property
     def _waits(self) -> Sequence[Sequence[int]]:
-        return waits_of(code.phase.uses() for code in self._codes)
+        lanes = _lanes(self.plan)
+        return waits_of(
+            [use._replace(lane=lanes.get(use[:3])) for use in code.phase.uses()]
+            for code in self._codes
+        )
 
     def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
         plan = self.plan
@@ -304,6 +308,25 @@ class CudaProgram:
             for code in self._codes:
                 found[code.number] = phase_facts(self.device.driver, code)
         return found
+
+
+def _lanes(plan: Plan) -> dict[tuple[int, ...], Lane | None]:
+    """Bytes of operands and results, by where they lie, that are no others' between them.
+
+    Steps that write channels of the same pixels need not wait for each other.
+    """
+    found: dict[tuple[int, ...], Lane | None] = {}
+    for step in plan.steps:
+        for (base, offset, nbytes), view in (*step.inputs, *step.outputs):
+            lane = view.lane
+            made = None
+            if lane is not None:
+                pitch, width = (elements * view.dtype.itemsize for elements in lane)
+                made = Lane(pitch, offset % pitch, width)
+            where = base, offset, offset + nbytes
+            # What others see as a whole is one.
+            found[where] = made if found.get(where, made) == made else None
+    return found
 
 
 def _check(plan: Plan) -> None:
