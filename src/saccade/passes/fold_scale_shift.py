@@ -29,7 +29,7 @@ from saccade.passes._operands import (
 )
 from saccade.passes._pass import Pass, Rule
 
-__all__ = ["PASS"]
+__all__ = ["PASS", "own_affine", "scale_shift", "with_bias"]
 
 _Weighted = Conv2d | ConvTranspose2d | MatMul
 _BIAS = e.apply("add", e.arg(0), e.arg(1))
@@ -45,7 +45,7 @@ class _ScaleShiftMatch:
     shift: Array
 
 
-def _scale_shift(editor: Editor, node: Node, x: Value, axis: int) -> tuple[Array, Array] | None:
+def scale_shift(editor: Editor, node: Node, x: Value, axis: int) -> tuple[Array, Array] | None:
     """What a Pointwise multiplies `x` with and adds to it, per channel."""
     if not isinstance(node.op, Pointwise) or not x.dtype.is_float:
         return None
@@ -79,7 +79,7 @@ def match_behind(editor: Editor, node: Node) -> _ScaleShiftMatch | None:
     for value in node.inputs:
         product = editor.producer(value)
         if product is not None and isinstance(product.op, _Weighted):
-            found = _scale_shift(editor, node, value, channel_axis(product.op, value.rank))
+            found = scale_shift(editor, node, value, channel_axis(product.op, value.rank))
             if found is not None:
                 return _ScaleShiftMatch(product, node, *found)
     return None
@@ -92,7 +92,7 @@ def refuse_behind(editor: Editor, found: _ScaleShiftMatch) -> str | None:
         return "the result in front of it is also read elsewhere"
     if not (np.isfinite(found.scale).all() and np.isfinite(found.shift).all()):
         return "a scale or a shift is not finite"
-    if _own_affine(editor, product) is None:
+    if own_affine(editor, product) is None:
         return "the epilogue in front of it is not a scale and a shift"
     if isinstance(product.op, Conv2d) and product.op.store is not None:
         return "the convolution stores its channels elsewhere"
@@ -103,7 +103,7 @@ def refuse_behind(editor: Editor, found: _ScaleShiftMatch) -> str | None:
     return None
 
 
-def _own_affine(editor: Editor, product: Node) -> tuple[Array, Array] | None:
+def own_affine(editor: Editor, product: Node) -> tuple[Array, Array] | None:
     """What the epilogue does to the sums, per channel."""
     operands, rank = epilogue_operands(product), product.output.rank
     vectors = _vectors(editor, list(operands), rank, channel_axis(product.op, rank))
@@ -117,11 +117,11 @@ def _own_affine(editor: Editor, product: Node) -> tuple[Array, Array] | None:
 def rewrite_behind(editor: Editor, found: _ScaleShiftMatch) -> None:
     """Scale the weights and the bias."""
     product = found.product
-    own = _own_affine(editor, product)
+    own = own_affine(editor, product)
     assert own is not None
     scale, bias = found.scale * own[0], found.scale * own[1] + found.shift
     weights = _scale_outputs(editor, product, scale)
-    op, operands = _with_bias(editor, product, bias)
+    op, operands = with_bias(editor, product, bias)
     end = len(product.inputs) - len(epilogue_operands(product))
     inputs = (product.inputs[0], weights, *product.inputs[2:end], *operands)
     editor.replace(found.pointwise, op, inputs)
@@ -156,7 +156,7 @@ def _product(weights: Array, factors: Array) -> Array:
     )
 
 
-def _with_bias(editor: Editor, product: Node, bias: Array) -> tuple[_Weighted, tuple[Value, ...]]:
+def with_bias(editor: Editor, product: Node, bias: Array) -> tuple[_Weighted, tuple[Value, ...]]:
     """The operator with a bias as its whole epilogue."""
     assert isinstance(product.op, _Weighted)
     if not bias.any():
@@ -184,7 +184,7 @@ def match_front(editor: Editor, node: Node) -> _ScaleShiftMatch | None:
     varying = [v for v in pointwise.inputs if editor.constant(v) is None]
     if len(varying) != 1:
         return None
-    found = _scale_shift(editor, pointwise, varying[0], 1)
+    found = scale_shift(editor, pointwise, varying[0], 1)
     return None if found is None else _ScaleShiftMatch(node, pointwise, *found)
 
 
@@ -236,10 +236,10 @@ def _shifted(editor: Editor, product: Node, sums: Array) -> tuple[Conv2d, tuple[
     """The operator and its epilogue operands when `sums` are added before the epilogue."""
     op = product.op
     assert isinstance(op, Conv2d)
-    own = _own_affine(editor, product) if op.store is None else None
+    own = own_affine(editor, product) if op.store is None else None
     # A bias alone takes the sums up; an epilogue of more than that gets them as an operand.
     if own is not None and (own[0] == 1).all():
-        shifted, operands = _with_bias(editor, product, own[1] + sums)
+        shifted, operands = with_bias(editor, product, own[1] + sums)
         assert isinstance(shifted, Conv2d)
         return shifted, operands
     bias = editor.add_constant(
