@@ -111,6 +111,7 @@ CASES = {
     "GridSample": ([floats(2, 5, 3, 2)], {"align_corners": 1}),
     "GatherElements": ([RNG.integers(-4, 4, (2, 3, 9, 7))], {"axis": 1}),
     "ArgMax": ([], {"axis": 2, "keepdims": 0}),
+    "InstanceNormalization": ([floats(4), floats(4)], {"epsilon": 1e-3}),
     "Tile": ([ints(1, 2, 1, 3)], {}),
     "Abs": ([], {}),
     "Sin": ([], {}),

@@ -62,6 +62,13 @@ def arg_max(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: i
     return torch.argmax(x, axis, bool(keepdims))
 
 
+def instance_normalization(
+    x: Tensor, scale: Tensor, shift: Tensor, *, epsilon: float = 1e-5
+) -> Tensor:
+    """Each channel of each image by its own mean and deviation."""
+    return F.instance_norm(x, weight=scale, bias=shift, eps=epsilon)
+
+
 def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
     """Repeats along each axis."""
     return x.repeat(*repeats)
@@ -89,6 +96,7 @@ ELEMENTS: Mapping[str, Callable[..., Any]] = {
     "Greater": torch.gt,
     "GreaterOrEqual": torch.ge,
     "GridSample": grid_sample,
+    "InstanceNormalization": instance_normalization,
     "IsNaN": torch.isnan,
     "Less": torch.lt,
     "LessOrEqual": torch.le,
