@@ -35,7 +35,7 @@ _BYTES = (
     1024,
     2048,
 )  # of pixels that a warp loads at once, for one of the four around a place
-_WARPS = (1, 2, 4)
+_WARPS = (1, 2, 4)  # of a program
 _UNROLLED = 16  # places of all images, up to which code has each of them
 # Microseconds of a program's begin and of a place's chain of loads (estimates, not measured);
 # bytes that the L2 cache gives at least.
