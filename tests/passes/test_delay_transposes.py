@@ -13,19 +13,21 @@ from saccade.passes.fold_scale_shift import PASS as SCALE
 from saccade.passes.fuse_epilogue import PASS as EPILOGUE
 
 
-def block(b, x):
+def block(b, x, *, residual_first=False):
     """As ConvNeXt has them: channels last for the products, first for all else."""
     rows = b.transpose(b.conv(x, x.shape[1], groups=x.shape[1]), 0, 2, 3, 1)
     product = b.matmul(b.matmul(rows, 12), x.shape[1])
     biased = b.map("add($0, $1)", b.weights(x.shape[1]), product)
     scaled = b.map("mul($0, $1)", b.weights(x.shape[1], 1, 1), b.transpose(biased, 0, 3, 1, 2))
-    return b.map("add($0, $1)", scaled, x)
+    return b.map("add($0, $1)", *((x, scaled) if residual_first else (scaled, x)))
 
 
-def test_a_block_ends_with_its_product():
+@pytest.mark.parametrize("residual_first", [False, True])
+def test_a_block_ends_with_its_product(residual_first):
     b = Build()
     x = b.conv(b.input(2, 3, 4, 5), 6)
-    graph = b.graph(block(b, block(b, x)))
+    first = block(b, x, residual_first=residual_first)
+    graph = b.graph(block(b, first, residual_first=residual_first))
     after = fused(graph, COMPOSE, DELAY, SCALE, EPILOGUE)
     assert ops(after) == (
         "Conv2d Conv2d Move MatMul Move MatMul Move Conv2d Move MatMul MatMul Move"

@@ -139,6 +139,15 @@ def test_heads_that_become_no_channels_are_no_match():
     assert fused(graph, PASS).nodes == graph.nodes
 
 
+def test_samples_that_are_repeated_are_no_match():
+    b = Deformed(batch=1, heads=1)
+    joint = b.joint(b.samples())
+    sums = b.sums(joint, b.input(HEADS, 1, *joint.shape[2:]))
+    y = b.reshape(b.transpose(sums, 2, 0, 1), 1, QUERIES, HEADS * EACH)
+    graph = fused(b.graph(y), COMPOSE)
+    assert fused(graph, PASS).nodes == graph.nodes
+
+
 def test_other_sums_are_no_match():
     b = Deformed()
     product = b.map("mul($0, $1)", b.joint(b.samples()), b.weights())

@@ -73,6 +73,31 @@ def _repeat(shape):
     return Move(IndexMap(tuple((s,) for s in shape), factors, (1, 1, 1, 2)))
 
 
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 1)])
+def test_a_norm_behind_a_flattening_goes_back_to_the_product(shape):
+    """LeViT's: rows of all images are one list while they are normalised."""
+    b = Build()
+    y = b.reshape(b.matmul(b.input(2, 3, 4), 5), 6, 5)
+    normed = b.map("add(mul($0, $1), $2)", y, b.weights(*shape), b.weights(*shape))
+    graph = b.graph(b.map("relu($0)", b.reshape(normed, 2, 3, 5)))
+    after = fused(graph, COMPOSE)
+    assert ops(after) == "MatMul Pointwise Pointwise"
+
+
+@pytest.mark.parametrize("case", ["rows", "merged", "transposed", "wider"])
+def test_other_vectors_stay_behind_a_movement(case):
+    b = Build()
+    y = b.matmul(b.input(2, 3, 4), 6)
+    moved, vector = {
+        "rows": lambda: (b.reshape(y, 6, 6), b.weights(6, 1)),
+        "merged": lambda: (b.reshape(y, 2, 18), b.weights(18)),
+        "transposed": lambda: (b.transpose(y, 1, 0, 2), b.weights(6)),
+        "wider": lambda: (b.reshape(y, 6, 6), b.weights(2, 6, 6)),
+    }[case]()
+    graph = b.graph(b.map("relu($0)", b.map("mul($0, $1)", moved, vector)))
+    assert ops(fused(graph, COMPOSE)).startswith("MatMul Move Pointwise")
+
+
 def test_movements_that_others_read_stay_unless_they_are_free():
     b = Build()
     x = b.transpose(b.input(2, 3, 4), 1, 2, 0)

@@ -2,7 +2,9 @@
 
     Move(Move(x, A), B)              ->  Move(x, A then B)           see ir/compose_maps
     Move(x, identity)                ->  x
-    Pointwise(Move(x))               ->  Move(Pointwise(x))          numbers only beside x
+    Pointwise(Move(x))               ->  Move(Pointwise(x))          numbers only beside x; of a
+                                                                     reshape that keeps the last
+                                                                     axis, vectors along it as well
     Concat(…, x[a:b], x[b:c], …)     ->  Concat(…, x[a:c], …)        of which the whole is x
 
 The last brings a Pointwise to the operator that can compute it as its epilogue, or two movements
@@ -148,10 +150,13 @@ def rewrite_pair(editor: Editor, found: _MovePair) -> None:
 
 def match_hoist(editor: Editor, node: Node) -> _MovePair | None:
     """A Pointwise with no tensor beside the moved one, where swapping the two helps."""
-    if not isinstance(node.op, Pointwise) or len(node.inputs) != 1:
+    if not isinstance(node.op, Pointwise):
         return None
-    move = editor.producer(node.inputs[0])
+    varying = [value for value in node.inputs if editor.constant(value) is None]
+    move = editor.producer(varying[0]) if len(varying) == 1 else None
     if move is None or not isinstance(move.op, Move):
+        return None
+    if len(node.inputs) > 1 and not _keeps_vectors(editor, node, move):
         return None
     source = editor.producer(move.inputs[0])
     # It pays where the operator before can take the Pointwise as its epilogue, or where two
@@ -160,10 +165,20 @@ def match_hoist(editor: Editor, node: Node) -> _MovePair | None:
         source is not None
         and isinstance(source.op, Fusible)
         and editor.single_use(source.output)
-        and node.output.dtype is node.inputs[0].dtype
+        and node.output.dtype is varying[0].dtype
     )
     meets = any(isinstance(reader.op, Move) for reader in editor.readers(node.output))
     return _MovePair(move, node) if fuses or meets else None
+
+
+def _keeps_vectors(editor: Editor, node: Node, move: Node) -> bool:
+    """Whether constants are vectors along a last axis that is the same in front of the movement."""
+    x, y = move.inputs[0], move.output
+    if y.shape != node.output.shape or not x.shape or not y.shape or x.shape[-1] != y.shape[-1]:
+        return False
+    beside = [array for v in node.inputs if (array := editor.constant(v)) is not None]
+    flat = all(array.size == (array.shape[-1] if array.ndim else 1) for array in beside)
+    return flat and is_view(_map(move))
 
 
 def refuse_hoist(editor: Editor, found: _MovePair) -> str | None:
@@ -180,8 +195,20 @@ def refuse_hoist(editor: Editor, found: _MovePair) -> str | None:
 
 def rewrite_hoist(editor: Editor, found: _MovePair) -> None:
     """Compute first, then move."""
-    value = editor.emit(found.then, found.then.op, found.first.inputs)
+    moved = found.first.output
+    operands = [
+        found.first.inputs[0] if value is moved else _vector(editor, value)
+        for value in found.then.inputs
+    ]
+    value = editor.emit(found.then, found.then.op, operands)
     editor.replace(found.then, found.first.op, (value,))
+
+
+def _vector(editor: Editor, value: Value) -> Value:
+    """A constant that varies along its last axis alone, without the others."""
+    array = editor.constant(value)
+    assert array is not None
+    return value if array.ndim < 2 else editor.add_constant(array.reshape(-1), value.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,14 +71,16 @@ def match(editor: Editor, node: Node) -> _Delayed | None:
     """A Pointwise over a transposed product."""
     if not isinstance(node.op, Pointwise):
         return None
-    for value in node.inputs:
+    found = None
+    # A residual may be a transposed product as well, which others read.
+    for value in sorted(node.inputs, key=editor.single_use, reverse=True):
         move = editor.producer(value)
         if move is None or not isinstance(move.op, Move) or value.shape != node.output.shape:
             continue
         order = _order(move.op.map)
         if order is not None and _product(editor, move.inputs[0]) is not None:
-            return _Delayed(move, order, node)
-    return None
+            found = found or _Delayed(move, order, node)
+    return found
 
 
 def refuse(editor: Editor, found: _Delayed) -> str | None:

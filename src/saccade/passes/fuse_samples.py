@@ -63,7 +63,8 @@ def match(editor: Editor, node: Node) -> _SampleSum | None:
     if product is None or not isinstance(product.op, Pointwise) or len(product.inputs) != 2:
         return None
     for value, weights in (product.inputs, product.inputs[::-1]):
-        found = _samples(editor, value)
+        # Samples that are repeated for weights would have to be first.
+        found = _samples(editor, value) if value.shape == product.output.shape else None
         if product.op.expr in _PRODUCTS and found is not None:
             heads = _heads(node, sums.output)
             return _SampleSum(node, sums, product, weights, *found, heads) if heads else None
@@ -79,7 +80,8 @@ def _samples(editor: Editor, value: Value) -> tuple[tuple[Node, ...], tuple[Node
     # Places of images stacked, then counted through.
     stacked = joint is not None and isinstance(joint.op, Move)
     if joint is not None and isinstance(joint.op, Move):
-        if not is_view(joint.op.map) or joint.inputs[0].rank != 5:
+        whole = joint.inputs[0].shape
+        if not is_view(joint.op.map) or len(whole) != 5 or whole[:3] != value.shape[:3]:
             return None
         between.append(joint)
         joint = editor.producer(joint.inputs[0])
