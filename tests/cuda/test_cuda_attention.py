@@ -399,6 +399,11 @@ IMAGE = IndexMap(
 )  # fmt: skip
 
 
+ONE_HEAD = IndexMap(
+    ((2,), (5,), (3, 3)), tuple(Factor(n, i) for i, n in enumerate((2, 5, 3, 3))), (1, 1, 1, 1)
+)
+
+
 def test_heads_of_an_image_are_its_channels():
     b = Heads()
     y = b.add(MatMul(transpose_b=True), b.value(2, 3, 5, 10), weights(b))
@@ -409,6 +414,20 @@ def test_heads_of_an_image_are_its_channels():
     assert attention.output.shape == (2, 9, 3, 5)  # pixels, heads, channels of a head
     found = moved(row_major(DType.F16, attention.output.shape), last.op.map)
     assert found is not None and found[1].channels_last  # a view, channels-last
+    same(graph, after)
+
+
+def test_an_image_of_one_head_is_stored_as_images_are():
+    b = Heads()
+    q, k, v = b.value(2, 9, 8), b.value(2, 8, 10), b.value(2, 5, 10)
+    y = b.add(MatMul(transpose_b=True), v, b.add(Softmax(2), b.add(MatMul(), q, k)))
+    graph = b.graph(b.add(Move(ONE_HEAD), y))
+    after = fused(graph)
+    assert families(after) == ["Move", "Attention", "Move"]
+    attention, last = after.nodes[1:]
+    found = moved(row_major(DType.F16, attention.output.shape), last.op.map)
+    assert found is not None
+    assert found[1].strides == (45, 1, 15, 5)  # images, channels, rows, columns
     same(graph, after)
 
 

@@ -204,14 +204,16 @@ class _SiteBuilder:
         rank = last.output.rank
         if move is None or after is None or move.output.rank != 4 or rank < 3:
             return (*range(rank - 2), rank - 1, rank - 2), None, last
-        # Pixels, heads, channels of a head; the product has heads, channels, pixels.
-        order = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+        # Pixels, heads, channels of a head; the product has heads, channels, pixels. Where heads
+        # have no axis, the first one is images.
+        several = rank > 3
+        order = (*range(rank - 3), rank - 2, rank - 3, rank - 1) if several else (0, 1, 2)
         axes = self._axes()
         stored = [axes[i][0].shape[axes[i][1]] for i in order]
-        back = transpose_map(stored, (*range(rank - 3), rank - 2, rank - 1, rank - 3))
-        composed = compose(back, after)
+        back = (*range(rank - 3), rank - 2, rank - 1, rank - 3) if several else (0, 2, 1)
+        composed = compose(transpose_map(stored, back), after)
         if isinstance(composed, str):
-            return order, back, last
+            return order, transpose_map(stored, back), last
         self.gone.append(move)
         return order, composed, move
 
