@@ -95,4 +95,4 @@ def test_bfloat16_is_as_close_as_it_can_be(zoo, image, name):
     assert all(step.kernel for step in plan.steps)
     outputs = [s for step in plan.steps for s in step.outputs if s.ref.base == 0]
     narrow = sum(s.view.dtype is DType.BF16 for s in outputs)
-    assert narrow > 0.8 * len(outputs)
+    assert narrow > 0.75 * len(outputs)  # offsets of samples stay float32
