@@ -99,6 +99,17 @@ def test_a_phase_says_what_it_uses(role, uses):
 
 
 LANES = st.builds(Lane, st.integers(4, 5), st.integers(0, 3), st.integers(1, 4))
+
+
+def test_operands_have_lanes_and_work_memory_has_none():
+    """A temporary may lie where an operand of another time did, and is written as a whole."""
+    place, lane = Ref(0, 8, 88), Lane(48, 8, 16)
+    for role in Role:
+        phase = Phase(None, (Argument("x", role, place),), {}, 1)
+        expected = lane if role in (Role.INPUT, Role.OUTPUT) else None
+        assert all(use.lane == expected for use in phase.uses(lanes={place: lane}))
+
+
 USES = st.builds(
     Use, st.integers(0, 1), st.integers(0, 12), st.integers(0, 5), st.booleans(), st.none() | LANES
 ).map(lambda use: use._replace(stop=use.start + use.stop))

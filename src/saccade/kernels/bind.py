@@ -6,9 +6,10 @@ arena of a plan, the caller's arrays of an operator, the guarded block of a test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from saccade.kernels.base import (
@@ -23,7 +24,7 @@ from saccade.kernels.base import (
     Scratch,
     Temp,
 )
-from saccade.waits import Use
+from saccade.waits import Lane, Use
 
 __all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace"]
 
@@ -87,17 +88,23 @@ class Phase(NamedTuple):
     integers: Integers
     chunks: int
 
-    def uses(self, threads: int = 1) -> Iterator[Use]:
+    def uses(
+        self, threads: int = 1, lanes: Mapping[Ref, Lane | None] = MappingProxyType({})
+    ) -> Iterator[Use]:
         """Memory that it reads or writes, an operand with all from its first to its last element.
 
         Args:
             threads: How many parts scratch has.
+            lanes: Of operands and results that lie between others', by where they lie.
         """
-        for _, role, (base, offset, nbytes) in self.arguments:
+        for _, role, ref in self.arguments:
+            base, offset, nbytes = ref
             # What is packed is written before any run.
             if role is not Role.PACKED:
                 parts = threads if role is Role.SCRATCH else 1
-                yield Use(base, offset, offset + parts * nbytes, role is Role.INPUT)
+                # Work memory may lie where an operand of another time did, and uses all of it.
+                lane = lanes.get(ref) if role in (Role.INPUT, Role.OUTPUT) else None
+                yield Use(base, offset, offset + parts * nbytes, role is Role.INPUT, lane)
 
 
 class Places(Protocol):

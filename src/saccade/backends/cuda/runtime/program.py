@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from saccade.backends.cuda.runtime.context import DeviceContext
     from saccade.backends.cuda.runtime.memory import Arena
     from saccade.ir import Array
+    from saccade.kernels.bind import Ref
     from saccade.kernels.machine import Machine
-    from saccade.plan import Plan
+    from saccade.plan import Plan, Step
     from saccade.profile.types import Facts, Reading
     from saccade.program import DeviceBuffer
 
-__all__ = ["CudaProgram"]
+__all__ = ["CudaProgram", "launch_waits"]
 
 _ALIGNMENT = 16
 """Bytes; code is compiled for bases at multiples of so many."""
@@ -176,11 +177,7 @@ class CudaProgram:
 
     @cached_property
     def _waits(self) -> Sequence[Sequence[int]]:
-        lanes = _lanes(self.plan)
-        return waits_of(
-            [use._replace(lane=lanes.get(use[:3])) for use in code.phase.uses()]
-            for code in self._codes
-        )
+        return launch_waits(self.plan)
 
     def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
         plan = self.plan
@@ -310,22 +307,30 @@ class CudaProgram:
         return found
 
 
-def _lanes(plan: Plan) -> dict[tuple[int, ...], Lane | None]:
+def launch_waits(plan: Plan) -> list[tuple[int, ...]]:
+    """For each launch of a plan the earlier ones that it waits for; see `waits_of`."""
+    return waits_of(
+        phase.uses(lanes=lanes)
+        for step, lanes in ((step, _lanes(step)) for step in plan.steps)
+        for phase in step.phases
+        if phase.chunks
+    )
+
+
+def _lanes(step: Step) -> dict[Ref, Lane | None]:
     """Bytes of operands and results, by where they lie, that are no others' between them.
 
     Steps that write channels of the same pixels need not wait for each other.
     """
-    found: dict[tuple[int, ...], Lane | None] = {}
-    for step in plan.steps:
-        for (base, offset, nbytes), view in (*step.inputs, *step.outputs):
-            lane = view.lane
-            made = None
-            if lane is not None:
-                pitch, width = (elements * view.dtype.itemsize for elements in lane)
-                made = Lane(pitch, offset % pitch, width)
-            where = base, offset, offset + nbytes
-            # What others see as a whole is one.
-            found[where] = made if found.get(where, made) == made else None
+    found: dict[Ref, Lane | None] = {}
+    for ref, view in (*step.inputs, *step.outputs):
+        lane = view.lane
+        made = None
+        if lane is not None:
+            pitch, width = (elements * view.dtype.itemsize for elements in lane)
+            made = Lane(pitch, ref.offset % pitch, width)
+        # What the step sees in another way, too, is one.
+        found[ref] = made if found.get(ref, made) == made else None
     return found
 
 
