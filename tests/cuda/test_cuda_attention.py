@@ -546,6 +546,13 @@ def _multiplied(*shapes):
     return make
 
 
+def _multiplied_for_repeated_queries(b):
+    """Of one matrix of q, which the factors would be too many for."""
+    q, k, factor = b.value(1, 1, 9, 8), b.value(2, 3, 8, 10), b.value(3, 1, 1)
+    scores = b.add(MatMul(epilogue=parse("mul($0, $1)")), q, k, factor)
+    return (b.add(MatMul(), b.add(Softmax(3), scores), b.value(2, 3, 10, 8)),)
+
+
 def _multiplied_where_split(b):
     return (windowed(b, text="mul($0, $1)", mask=(4, 1, 1)),)
 
@@ -605,6 +612,7 @@ def _twice(b):
         (_scores_given, "scores are read elsewhere"),
         (_weights_given, "weights are read elsewhere"),
         (_weights_on_the_right, "weights are transposed"),
+        (_multiplied_for_repeated_queries, "the scores' epilogue mul($0, $1)"),
         (_multiplied_where_split, "the scores' epilogue mul($0, $1)"),
         (_weights_turned, "weights are transposed"),
         (_multiplied((3, 9, 1)), "the scores' epilogue mul($0, $1)"),

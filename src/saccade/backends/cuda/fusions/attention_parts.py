@@ -10,7 +10,7 @@ from saccade.ir.expr import Expr, arg, parse
 from saccade.ir.index_map import transpose_map
 from saccade.opdefs import MatMul, Move, Pointwise
 
-__all__ = ["Context", "Scores", "Weighted", "is_split_view", "scores_of", "swap_map", "weights_of"]
+__all__ = ["Context", "Scores", "Weighted", "scores_of", "swap_map", "weights_of"]
 
 _HIDDEN = parse("where(isnan($0), 0.0, $0)")
 
@@ -78,12 +78,12 @@ class Weighted:
 def scores_of(softmax: Node, context: Context) -> Scores | str:
     """The scores, or why they are none."""
     last = context.producers.get(softmax.inputs[0])
-    merge = last if last is not None and is_split_view(last) else None
+    merge = last if last is not None and _is_view(last) else None
     if merge is not None:
         last = context.producers.get(merge.inputs[0])
     behind = last is not None and isinstance(last.op, Pointwise)
     made = _made_among(last.inputs, context) if last is not None and behind else last
-    split = made if made is not None and merge is not None and is_split_view(made) else None
+    split = made if made is not None and merge is not None and _is_view(made) else None
     product = made if split is None else context.producers.get(split.inputs[0])
     if last is None or product is None or not isinstance(product.op, MatMul):
         return "scores are not a product"
@@ -99,7 +99,7 @@ def scores_of(softmax: Node, context: Context) -> Scores | str:
     return _scaled(nodes) if split is None or merge is None else _windowed(nodes)
 
 
-def is_split_view(node: Node) -> bool:
+def _is_view(node: Node) -> bool:
     """Whether a node is a movement that moves nothing: axes split, merged, added or left out."""
     return isinstance(node.op, Move) and is_view(node.op.map)
 
@@ -126,7 +126,7 @@ def _made_among(operands: tuple[Value, ...], context: Context) -> Node | None:
     makers = [context.producers.get(value) for value in operands]
     made = [node for node in makers if node is not None]
     products = (node for node in made if isinstance(node.op, MatMul))
-    return next(products, next(filter(is_split_view, made), None))
+    return next(products, next(filter(_is_view, made), None))
 
 
 def _scaled(nodes: tuple[Node, ...], read: Value | None = None) -> Scores | str:
@@ -152,16 +152,23 @@ def _scaled(nodes: tuple[Node, ...], read: Value | None = None) -> Scores | str:
             return f"the scores' epilogue {expr}"
         by, times, added = found
         if times is not None:
-            # Of a row of q, whatever its keys are; once, and not where batches are split.
+            # Once, and not where batches are split.
             once = factor is None and operands[0] is product.output
             factor = operands[times]
-            if not once or factor.shape[-2:] != (1, 1) or factor.rank > product.output.rank:
+            if not once or not _scales_rows(factor, product.inputs[0]):
                 return f"the scores' epilogue {expr}"
         scale *= by
         mask = None if added is None else operands[added]
     if mask is not None and not mask.dtype.is_float:
         return "the mask holds truth values"
     return Scores(nodes, scale, mask, factor)
+
+
+def _scales_rows(factor: Value, q: Value) -> bool:
+    """Whether a factor is one for each matrix of q, so that it may be multiplied by q instead."""
+    sizes = zip(reversed(factor.shape), reversed(q.shape), strict=False)
+    fits = factor.rank <= q.rank and all(n in (1, size) for n, size in sizes)
+    return fits and factor.shape[-2:] == (1, 1)
 
 
 def _scale_and_mask(expr: Expr, place: int) -> tuple[float, int | None, int | None] | None:

@@ -219,28 +219,25 @@ class _SiteBuilder:
 
     def _unscaled(self, value: Value) -> tuple[Value, float]:
         """An operand before a step that multiplied it by a constant, and that constant."""
-        move = self.context.producers.get(value)
-        movement = move is not None and isinstance(move.op, Move)
-        if move is not None and movement and self.context.reader(value) is not None:
-            pointwise = self.context.producers.get(move.inputs[0])
-            read = move.inputs[0]
-        else:
-            move, pointwise, read = None, move, value
-        if pointwise is None or not isinstance(pointwise.op, Pointwise):
+        producers, reader = self.context.producers, self.context.reader
+        move = producers.get(value)
+        if move is None or not isinstance(move.op, Move) or reader(value) is None:
+            move = None
+        read = value if move is None else move.inputs[0]
+        pointwise = producers.get(read)
+        if pointwise is None or not isinstance(pointwise.op, Pointwise) or reader(read) is None:
             return value, 1.0
-        expr, inputs = pointwise.op.expr, pointwise.inputs
+        expr, (source, *others) = pointwise.op.expr, pointwise.inputs
         by = expr.args[1] if expr.op == "mul" and expr.args[0] == arg(0) else None
-        same = len(inputs) == 1 and inputs[0].type == read.type
-        if by is None or by.op != "const" or not same or self.context.reader(read) is None:
+        if by is None or by.op != "const" or others or source.type != read.type:
             return value, 1.0
-        self.gone += [pointwise] if move is None else [pointwise, move]
         if move is None:
-            return inputs[0], by.value
-        name = f"{value.name}/unscaled"
-        found = self._new(
-            name, value.dtype, value.shape, tuple((value, i) for i in range(value.rank))
-        )
-        self.made.append(Node(move.op, inputs, (found,), move.name))
+            self.gone.append(pointwise)
+            return source, by.value
+        self.gone += [pointwise, move]
+        axes = tuple((value, i) for i in range(value.rank))
+        found = self._new(f"{value.name}/unscaled", value.dtype, value.shape, axes)
+        self.made.append(Node(move.op, (source,), (found,), move.name))
         return found, by.value
 
     def _times(self, q: Value, factor: Value) -> Value:
