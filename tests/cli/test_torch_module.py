@@ -116,6 +116,7 @@ CASES = {
     "Abs": ([], {}),
     "Sin": ([], {}),
     "Max": ([floats(7)], {}),
+    "Min": ([floats(7), floats(9, 7), floats(1)], {}),
     "Pad some axes": ([ints(2, 1, 0, 3), np.float32(0.5), ints(-1, 1)], {}),
 }
 

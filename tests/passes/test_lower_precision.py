@@ -102,7 +102,7 @@ def test_what_is_ranked_stays():
     b.nodes.append(Node(TopK(3, 1), (x,), (values, places), "ranked"))
     after, remarks = lowered(b, b.map("relu($0)", b.map("relu($0)", values)), places)
     assert dtypes(after) == "float32 float32 float32 bfloat16 float32"
-    assert remarks["ranked"] == "it ranks its operand, and gives that's numbers"
+    assert remarks["ranked"] == "it gives numbers of what it ranks"
 
 
 def test_places_of_samples_stay():

@@ -6,6 +6,7 @@ As `_torch_operators` has them: inputs by position, attributes by ONNX's names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -30,6 +31,14 @@ def _reducing(kind: Callable[..., Any]) -> Callable[..., Any]:
         return kind(x, over or tuple(range(x.dim())), keepdim=bool(keepdims))
 
     return reduced
+
+
+def _of_all(kind: Callable[..., Any]) -> Callable[..., Any]:
+    def over(*parts: Tensor) -> Tensor:
+        """Of one operand or more."""
+        return reduce(kind, parts)
+
+    return over
 
 
 def grid_sample(
@@ -101,8 +110,8 @@ ELEMENTS: Mapping[str, Callable[..., Any]] = {
     "Less": torch.lt,
     "LessOrEqual": torch.le,
     "Log": torch.log,
-    "Max": torch.maximum,
-    "Min": torch.minimum,
+    "Max": _of_all(torch.maximum),
+    "Min": _of_all(torch.minimum),
     "Not": torch.logical_not,
     "Or": torch.logical_or,
     "Reciprocal": torch.reciprocal,

@@ -1,7 +1,8 @@
 """Where each value lives: buffers, and views into them.
 
 Concats are made by their producers: an operand is placed inside the result's buffer where its
-producer may write there. Moves whose result is a view of what is stored cost nothing. Graph inputs
+producer may write there, or what it is a view of, where the device writes elements that lie apart
+(`Preferred.apart`). Moves whose result is a view of what is stored cost nothing. Graph inputs
 and outputs live in the caller's memory, row-major; so does a value whose view a graph output is.
 Pixels of other channels-last values are padded to 16 bytes where their producer's kernels fill the
 padding (`Preferred.fills`).

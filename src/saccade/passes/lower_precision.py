@@ -66,7 +66,7 @@ def refuse(editor: Editor, node: Node) -> str | None:
     if node.op.bitwise:
         return _BITS
     if isinstance(node.op, TopK):
-        return "it ranks its operand, and gives that's numbers"
+        return "it gives numbers of what it ranks"
     if isinstance(node.op, CumSum):
         return "running sums round at every element"
     if isinstance(node.op, Pointwise):

@@ -107,10 +107,15 @@ def refuse(editor: Editor, found: _Branches) -> str | None:
             return "the epilogue of a branch is not a scale and a shift"
     if len({node.inputs[1].shape[1] for node in parts}) > 1:
         return "branches of other groups"
-    if len(parts) < 2 and scale_shift(editor, found.other, found.kept.inputs[0], 1) is None:
-        return "a branch that is not a scale and a shift"
-    weights, bias = _merged(editor, found)
-    if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
+    known: list[Array | None] = [editor.constant(node.inputs[1]) for node in parts]
+    for node in parts:
+        known += own_affine(editor, node) or ()
+    if len(parts) < 2:
+        pair = scale_shift(editor, found.other, found.kept.inputs[0], 1)
+        if pair is None:
+            return "a branch that is not a scale and a shift"
+        known += pair
+    if not all(np.isfinite(array).all() for array in known if array is not None):
         return "a weight, a scale or a shift is not finite"
     return None
 
