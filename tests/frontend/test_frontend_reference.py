@@ -16,7 +16,13 @@ from reference_models import agrees, compiled, floats, model_of, steps_of
 import saccade
 from saccade import onnx_backend
 from saccade.compile import _identity
-from saccade.errors import InputError, NeedsValuesError, OptionError, UnsupportedModelError
+from saccade.errors import (
+    InputError,
+    ModelError,
+    NeedsValuesError,
+    OptionError,
+    UnsupportedModelError,
+)
 from saccade.frontend.onnx import load
 from saccade.opdefs import onnx_reference
 from saccade.options import Options
@@ -63,6 +69,20 @@ def test_with_it_only_what_onnx_lacks_as_well_is_refused():
     (row,) = caught.value.rows
     assert row.operator == "org.example.Unheard"
     assert row.reason.endswith("ONNX's reference implementation does not have it either")
+
+
+def test_nodes_with_attributes_of_no_type_are_refused_either_way():
+    # Found by the fuzzer: such a node cannot be asked for, as no file may have it.
+    model = onnx.ModelProto.FromString(BINARY.SerializeToString())
+    del model.graph.node[1].attribute[:]
+    model.graph.node[1].attribute.append(onnx.AttributeProto(name="threshold"))
+    with pytest.raises(UnsupportedModelError) as caught:
+        load(model)
+    (row,) = caught.value.rows
+    assert row.operator == "ai.onnx.ml.Binarizer"
+    assert row.remedy == "none by options: export the model without it"
+    with pytest.raises(ModelError, match="an attribute of no type"):
+        compiled(model)
 
 
 def test_inputs_of_other_types_are_told_of_the_option():

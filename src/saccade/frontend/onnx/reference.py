@@ -148,10 +148,10 @@ class ReferenceSteps:
                 depends on sizes in a way that nobody knows.
             ModelError: If it is computed at once, and cannot be.
         """
-        import onnx_ir  # noqa: PLC0415
-
         node = call.node
-        proto = onnx_ir.serde.serialize_node(node)
+        proto = _proto_of(node)
+        if proto is None:
+            raise call.broken("an attribute of no type")
         reads = reads_of(call, found, proto, partial(self.sequence, name=call.name))
         wanted = [value for value in node.outputs if value.name]
         del proto.output[:]
@@ -283,17 +283,26 @@ def remedies(
         allowed: Whether the reference implementation was allowed to do them, and could not.
     """
     remedy = _FIXED if allowed else _ALLOW
-    import onnx_ir  # noqa: PLC0415 - warm starts need neither onnx nor onnx_ir
-
     # Inputs, constants and sequences that are outputs have no operators.
     found = dict.fromkeys(("(input)", "(initializer)", "(sequence)"), remedy)
     found["(input rank)"] = _RANK
     for node in nodes:
         operator = operator_of(node)
         if operator not in found:
-            proto = onnx_ir.serde.serialize_node(node)
-            found[operator] = remedy if has_reference(model_of(proto, [], imports)) else _NOTHING
+            proto = _proto_of(node)
+            there = proto is not None and has_reference(model_of(proto, [], imports))
+            found[operator] = remedy if there else _NOTHING
     return found
+
+
+def _proto_of(node: onnx_ir.Node) -> onnx.NodeProto | None:
+    """The node as files have it; None where it, or one in its bodies, has a broken attribute."""
+    import onnx_ir  # noqa: PLC0415 - warm starts need neither onnx nor onnx_ir
+
+    try:
+        return onnx_ir.serde.serialize_node(node)
+    except onnx_ir.serde.SerdeError:
+        return None
 
 
 def _steps(nodes: Iterable[Node | BodyNode]) -> Iterator[tuple[OnnxReference, str]]:
