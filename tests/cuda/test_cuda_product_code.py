@@ -11,7 +11,7 @@ import re
 from saccade.backends.cuda.codegen.compile import compile_entry
 from saccade.backends.cuda.codegen.disassemble import disassembled
 from saccade.backends.cuda.runtime.facts import matrix_instructions
-from saccade.backends.cuda.fusions import Attention
+from saccade.backends.fusions import Attention
 from saccade.backends.cuda.target import GpuTarget
 from saccade.ir import DType
 from saccade.ir.expr import parse

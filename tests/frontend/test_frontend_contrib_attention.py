@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from contrib_nodes import close, draw, one_node, ours
 
-from saccade.backends.cuda.fusions.fuse_attention import refuse
+from saccade.backends.fusions.fuse_attention import refuse
 from saccade.errors import ModelError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.passes import run

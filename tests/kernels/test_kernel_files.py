@@ -85,7 +85,7 @@ CPU = Room(
             "channel_blocks", "config", "sample_points", "sampled_columns", "tile_product",
             "weight_panels",
         },
-        "matmul": {"operand_panels"},
+        "matmul": {"computed_panels", "operand_panels"},
         "movement": {"loop_nest", "register_shuffles"},
         "nms": {"box_iou", "box_strips", "config", "greedy_suppression", "score_order"},
         "normalize": {"axis_sweep"},
@@ -247,7 +247,7 @@ def test_a_bare_noun_is_no_name():
     assert CPU.role("roi", "align_gradient_bands") == "part"
     assert CPU.role("movement", "pack_element") == "pack"
     assert CPU.role("softmax", "sideways") is None
-    assert CUDA.role("attention", "fused_axes") == "part"
+    assert CUDA.role("deform", "columns_phases") == "part"
     assert CUDA.role("attention", "attention_axes") is None
 
 

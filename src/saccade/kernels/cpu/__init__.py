@@ -100,6 +100,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
     Listed("resize.rows", ("Resize",), "resize.rows", "RESIZE_ROWS"),
     Listed("resize.resample", ("Resample",), "resize.resample", "RESIZE_RESAMPLE"),
+    Listed("attention.rows", ("Attention",), "attention.rows", "ATTENTION_ROWS"),
     Listed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX"),
     Listed("normalize.layer", ("LayerNorm",), "normalize.mean_variance", "LAYER_NORM"),
     Listed("normalize.group", ("GroupNorm",), "normalize.mean_variance", "GROUP_NORM"),

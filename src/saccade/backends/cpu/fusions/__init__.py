@@ -17,11 +17,12 @@ from types import MappingProxyType
 from saccade.backends.cpu.fusions.excite import Excite, RowSums
 from saccade.backends.cpu.fusions.expand import ExpandDepthwise
 from saccade.backends.cpu.fusions.separable import SeparableConv2d
+from saccade.backends.fusions import Attention
 from saccade.ir import Op
 
 __all__ = ["OPERATORS", "Excite", "ExpandDepthwise", "RowSums", "SeparableConv2d"]
 
 OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
-    {kind.__name__: kind for kind in (Excite, ExpandDepthwise, RowSums, SeparableConv2d)}
+    {kind.__name__: kind for kind in (Attention, Excite, ExpandDepthwise, RowSums, SeparableConv2d)}
 )
 """The operators that the CPU adds to `opdefs`, by family."""

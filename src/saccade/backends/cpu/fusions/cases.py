@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums, SeparableConv2d
+from saccade.backends.fusions.cases import ATTENTIONS
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import BF16, F32, GAPS, LAST, Case, CaseStorage, Operand, Result
@@ -121,6 +122,6 @@ _GATES = (
 )
 
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
-    {"conv2d": _CONVOLUTIONS, "excite": _GATES}
+    {"attention": ATTENTIONS, "conv2d": _CONVOLUTIONS, "excite": _GATES}
 )
 """For each family."""

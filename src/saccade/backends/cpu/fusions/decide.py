@@ -8,6 +8,7 @@ from saccade.backends.cpu.fusions.fuse_excite import fuse_excite
 from saccade.backends.cpu.fusions.fuse_expand import fuse_expand
 from saccade.backends.cpu.fusions.fuse_separable import separable_pairs
 from saccade.backends.cpu.target import NOMINAL_THREADS, Target
+from saccade.backends.fusions.fuse_attention import fuse_attention
 from saccade.ir import Graph
 from saccade.layout import Pairs, Shapes, Taken
 
@@ -32,7 +33,11 @@ class CpuFusions:
     target: Target
 
     def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
-        """The graph with `ExpandDepthwise`, `RowSums` and `Excite` where they pay."""
+        """The graph with `ExpandDepthwise`, `RowSums` and `Excite` where they pay.
+
+        `Attention` pays at every size: scores stay in a core's cache.
+        """
+        graph = fuse_attention(graph, shapes, taken)
         graph = fuse_expand(graph, shapes, taken, _EXPAND_BEYOND * self.target.l2)
         return fuse_excite(graph, shapes, taken, _MOST_IMAGES)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from math import inf, prod
 from types import MappingProxyType
 
-from saccade.backends.cuda.fusions.attention import Attention
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
 from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
+from saccade.backends.fusions.cases import ATTENTIONS
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
@@ -23,8 +23,6 @@ from saccade.kernels.cases.base import (
     SPECIAL,
     WHOLE,
     Case,
-    CaseStorage,
-    Given,
     Normal,
     Operand,
     Result,
@@ -36,74 +34,6 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, MatMul, TiedNorm, VectorNo
 __all__ = ["CASES"]
 
 _Shape = tuple[int, ...]
-
-
-def _case(name: str, *shapes: _Shape, terms: int = 32, op: Attention | None = None) -> Case:
-    operands = tuple(Operand(shape) for shape in shapes)
-    return Case(name, op or Attention(0.25), operands, terms=terms)
-
-
-_KEYS_APART = Attention(0.3, transpose_k=True)
-_CURVED = Attention(0.25, epilogue=parse("hardswish($0)"))
-_PER_TOKEN = 3 * 2 * 16  # q, k and v of two heads of 16, for each token
-_TOKENS = CaseStorage(strides=(_PER_TOKEN, 16, 3 * _PER_TOKEN, 1))
-_KEYS = CaseStorage(strides=(_PER_TOKEN, 16, 1, 3 * _PER_TOKEN))
-_HEADS = (
-    Operand((3, 2, 19, 16), storage=_TOKENS),
-    Operand((3, 2, 16, 19), storage=_KEYS),
-    Operand((3, 2, 19, 16), storage=_TOKENS),
-)
-_IN_WINDOWS = (3 * 49 * _PER_TOKEN, 49 * _PER_TOKEN, 16)
-_PIXELS = CaseStorage(strides=(*_IN_WINDOWS, _PER_TOKEN, 1))
-_WINDOWS = (
-    Operand((2, 3, 2, 49, 16), storage=_PIXELS),
-    Operand((2, 3, 2, 16, 49), storage=CaseStorage(strides=(*_IN_WINDOWS, 1, _PER_TOKEN))),
-    Operand((2, 3, 2, 49, 16), storage=_PIXELS),
-    Operand((1, 3, 2, 49, 49)),
-)
-"""Of images, windows, heads; the mask is the same in every image."""
-_HIDDEN = Given((0.0, -inf, -inf, -inf, 0.0, 1.0, -inf, 2.0, -inf, -inf, -inf, -inf))
-"""The second row hides some keys, the third one all of them."""
-
-_ATTENTIONS = (
-    _case("plain", (5, 7), (11, 7), (11, 7)),
-    _case("heads", (2, 3, 37, 24), (2, 3, 41, 24), (2, 3, 41, 24)),
-    _case("keys-apart", (3, 37, 40), (3, 40, 70), (3, 70, 40), op=_KEYS_APART),
-    _case("other-width", (2, 20, 8), (2, 33, 8), (2, 33, 17)),
-    _case("wide", (9, 256), (20, 256), (20, 256), op=Attention(1 / 16)),
-    _case("one-key", (4, 5, 16), (4, 1, 16), (4, 1, 16)),
-    _case("one-row", (2, 1, 64), (2, 300, 64), (2, 300, 64)),
-    _case("broadcast", (2, 1, 20, 8), (1, 3, 21, 8), (3, 21, 8)),
-    _case("no-row", (2, 0, 8), (2, 3, 8), (2, 3, 8)),
-    _case("mask", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (20, 33)),
-    _case("mask-of-keys", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (2, 1, 1, 33)),
-    _case("mask-of-rows", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (3, 20, 1)),
-    _case("mask-of-windows", *(((2, 4, 3, 9, 8),) * 3), (4, 3, 9, 9)),
-    _case("mask-of-windows-alone", *(((3, 4, 2, 9, 8),) * 3), (4, 1, 9, 1)),
-    Case("windows", Attention(0.25, True, (0, 1, 3, 2, 4)), _WINDOWS, terms=32),
-    Case("views", Attention(0.25, transpose_k=True), _HEADS, terms=32),
-    Case("merged-heads", Attention(0.25, True, (2, 0, 1, 3)), _HEADS, terms=32),
-    Case(
-        "strides-apart", Attention(0.25, order=(1, 0)),
-        tuple(Operand((9, 12), storage=CaseStorage(strides=(61, 3))) for _ in range(3)),
-        (Result(CaseStorage(strides=(2, 40))),), 32,
-    ),
-    Case(
-        "hidden", Attention(1.0),
-        (Operand((3, 4)), Operand((4, 4)), Operand((4, 4)), Operand((3, 4), values=_HIDDEN)),
-        terms=32,
-    ),
-    Case(
-        "hidden-rows", Attention(1.0, hidden=True),
-        (Operand((3, 4)), Operand((4, 4)), Operand((4, 4)), Operand((3, 4), values=_HIDDEN)),
-        terms=32,
-    ),
-    _case("epilogue", (2, 37, 24), (2, 41, 24), (2, 41, 24), op=_CURVED),
-    Case(
-        "large-scores", Attention(1.0),
-        (*(Operand((20, 16), values=Normal(8.0)) for _ in range(2)), Operand((20, 16))), terms=4096,
-    ),
-)  # fmt: skip
 
 
 def _whole(name: str, dtype: DType, known: bool) -> Case:
@@ -336,7 +266,7 @@ _NORMS = (
 
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
     {
-        "attention": _ATTENTIONS,
+        "attention": ATTENTIONS,
         "conv2d": (*_SUMS, *_POINTS, *_UPSCALED, *_STRIPS),
         "matmul": _PRODUCTS,
         "norm": _NORMS,

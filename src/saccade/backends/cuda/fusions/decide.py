@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cuda.fusions.fuse_attention import fuse_attention
 from saccade.backends.cuda.fusions.subpixel_convs import subpixel_pairs
+from saccade.backends.fusions.fuse_attention import fuse_attention
 from saccade.ir import Graph
 from saccade.layout import Pairs, Shapes, Taken
 

@@ -20,7 +20,7 @@ from itertools import product as every_pair
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_config import Cuts, TileSchedule, blockings, schedules
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
@@ -36,6 +36,7 @@ from saccade.kernels.cpu.conv2d.microkernel import (
 from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
 from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.matmul.computed_panels import PanelPacking, ProductPanels, computed_panels
 from saccade.kernels.cpu.matmul.direct_axes import Product
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
@@ -218,8 +219,7 @@ def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[La
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
     (vectors, rows, *_), cut = schedule.tile, _cuts(call, product, schedule.tile)[schedule.place]
     blocks = -(-spec.vectors // vectors)
-    width = vectors * call.target.lanes
-    panels = _panels(call, product, blocks, width)
+    panels = _panels(call, product, vectors)
     reduction = Reduction.of(product.inner, product.pairs)
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
@@ -257,72 +257,30 @@ def _geometry(product: Product, b: tuple[int, int, int]) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Panels:
-    """Where the product reads b.
-
-    Attributes:
-        operand: The matrix or its panels.
-        element: Type of its elements.
-        steps: Strides (b0, b1, k); k in steps of the sum.
-        packed: Whether in panels.
-        known: Whether it is a constant.
-        phases: What has to run before.
-    """
-
-    operand: Operand
-    element: DType
-    steps: tuple[int, int, int]
-    packed: bool
-    phases: tuple[Launch, ...] = ()
-    known: bool = False
-
-
-def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels:
-    b0, b1, bk, bn = product.b
+def _panels(call: CpuCall, product: Product, vectors: int) -> ProductPanels:
+    if not call.constant[1]:
+        packing = PanelPacking(
+            1, call.inputs[1].dtype, product.b, product.batch, product.inner, product.columns,
+            vectors, call.target.lanes, _pack, product.pairs,
+        )  # fmt: skip
+        return computed_panels(packing, product.rows)
+    width, blocks = vectors * call.target.lanes, -(-product.epilogue.vectors // vectors)
     element = DType.BF16 if product.pairs else DType.F32
     step = width * 4 // element.itemsize
     panel = product.steps * step * blocks
+    b0, b1 = product.b[:2]
     # A constant is row-major: strides of whole matrices become strides of as many panels.
-    if call.constant[1]:
-        size = max(1, product.inner * product.columns)
-        nbytes = element.itemsize * panel * (call.inputs[1].size // size)
-        parameters = (call.op.transpose_b, width, product.pairs)
-        packing = Packing("pack_matrix", parameters, (1,), nbytes)
-        apart = (b0 // size * panel, b1 // size * panel, step)
-        return _Panels(Packed(packing), element, apart, True, known=True)
-    stored = call.inputs[1].dtype
-    if bn == 1 and not product.pairs and not _worth_packing(product, stored):
-        return _Panels(In(1), stored, (b0, b1, bk), False)
-    # Batches that share b (stride 0) share its panels.
-    outer, inner = (n if apart else 1 for n, apart in zip(product.batch, (b0, b1), strict=True))
-    chunks = outer * inner * blocks
-    together = "rows" if bn == 1 else "columns" if bk == 1 else "nothing"
-    config = MatMulConfig(
-        "pack", width // call.target.lanes, shape=together, pairs=product.pairs, b=stored.value
+    size = max(1, product.inner * product.columns)
+    nbytes = element.itemsize * panel * (call.inputs[1].size // size)
+    parameters = (call.op.transpose_b, width, product.pairs)
+    packed = Packed(Packing("pack_matrix", parameters, (1,), nbytes))
+    return ProductPanels(
+        packed, element, (b0 // size * panel, b1 // size * panel, step), True, known=True
     )
-    integers = {
-        "inner": product.inner,
-        "columns": product.columns,
-        "inner_batch": inner,
-        "blocks": blocks,
-        "chunks": chunks,
-        "b_0": b0,
-        "b_1": b1,
-        "b_k": bk,
-        "b_n": bn,
-    }
-    temp = Temp(0, element.itemsize * panel * outer * inner)
-    phase = Launch(config, {"b": In(1), "panels": temp}, integers, chunks)
-    apart = (panel * inner if b0 else 0, panel if b1 else 0, step)
-    return _Panels(temp, element, apart, True, (phase,))
 
 
-def _worth_packing(product: Product, stored: DType) -> bool:
-    """Whether rows are so far apart, or widened so often, that gathering them first pays."""
-    if stored is DType.BF16:
-        return product.rows >= 48
-    return product.rows >= 96 and product.b[2] >= 512
+def _pack(vectors: int, together: str, pairs: bool, stored: str) -> MatMulConfig:
+    return MatMulConfig("pack", vectors, shape=together, pairs=pairs, b=stored)
 
 
 def _times(call: CpuCall, product: Product, best: RegisterTile) -> tuple[float, float]:

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from saccade.backends.cuda.fusions import Attention
 from saccade.backends.cuda.gpus import gpu
+from saccade.backends.fusions import Attention
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
+from saccade.kernels.attention_axes import AttentionAxes, Steps, heads_of
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
-from saccade.kernels.cuda.attention.fused_axes import AttentionAxes, Steps, heads_of
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.epilogue import source_of
 from saccade.kernels.cuda.machine import LAUNCH, moved_bytes

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.backends.cuda.fusions import Attention
-from saccade.kernels.base import View
-from saccade.kernels.cuda.base import CudaCall
+from saccade.kernels.base import Call, View
 from saccade.kernels.product_axes import Axis, batch_strides
+
+if TYPE_CHECKING:
+    from saccade.backends.fusions import Attention
 
 __all__ = ["AttentionAxes", "heads_of"]
 
@@ -54,7 +55,7 @@ class AttentionAxes:
     again: tuple[int, int]
 
     @classmethod
-    def of(cls, call: CudaCall) -> AttentionAxes | None:
+    def of(cls, call: Call) -> AttentionAxes | None:
         """None when the batch axes do not merge into two."""
         op: Attention = call.op
         q, k, v = call.inputs[:3]
@@ -88,7 +89,7 @@ class AttentionAxes:
         return self.batch[0] * self.batch[1]
 
 
-def heads_of(call: CudaCall) -> AttentionAxes:
+def heads_of(call: Call) -> AttentionAxes:
     """The axes of a call that is supported."""
     axes = AttentionAxes.of(call)
     assert axes is not None  # `supports` was asked

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from saccade.backends.cuda.fusions.attention import Attention
-from saccade.backends.cuda.fusions.attention_parts import (
+from saccade.backends.fusions.attention import Attention
+from saccade.backends.fusions.attention_parts import (
     Context,
     Scores,
     Weighted,
