@@ -49,6 +49,18 @@ def test_a_value_stands_in_the_concat_that_parts_of_it_take_another_way_to():
     assert (second.inputs[0].offset, second.outputs[0].offset) == (16 * 4, 32 * 4)
 
 
+def test_a_concat_stands_in_its_part_of_another_one():
+    b = Builder((2, 3, 4), (2, 5, 2))
+    first, *halves = (b.add(RELU, b.inputs[i]) for i in (0, 1, 1))
+    whole = b.concat(first, b.concat(*halves, axis=2), axis=1)
+    laid = laid_out(b.graph(b.add(Softmax(1), whole)))
+    assert names(laid) == [*["Pointwise"] * 3, "Softmax"]
+    outputs = [step.outputs[0] for step in laid.steps[:3]]
+    assert {one.buffer for one in outputs} == {laid.steps[-1].inputs[0].buffer}
+    assert {one.offset for one in outputs} == {0, 3 * 4 * 4, (3 * 4 + 2) * 4}
+    assert {one.view.strides for one in outputs} == {(32, 4, 1)}
+
+
 def _stack(b):
     """What makes places of [N, Q]: each computed by itself, then put beside the others."""
     unit = Move(IndexMap(((2,), (5,)), (Factor(2, 0), Factor(5, 1)), (1, 1, 0)))

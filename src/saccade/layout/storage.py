@@ -224,10 +224,15 @@ def _place_operands(
         slot = _slice(whole, axis, at, shapes[value])
         at += shapes[value][axis]
         producer = producers.get(value)
+        # A Concat in order finds its own operands' places in the part that it is given.
+        nested = producer is not None and isinstance(producer.op, Concat)
+        nested = nested and value not in places.stored and nhwc.isdisjoint((value, result))
         source = _stacked(value, producers, places, nhwc, apart)
         found = None if source is None else respaced(slot.view, shapes[source])
         if source is not None and found is not None and result not in nhwc:
             places.stored |= {source: slot._replace(view=found), value: slot}
+        elif nested:
+            places.stored[value] = slot
         elif value in places.stored or producer is None or isinstance(producer.op, _VIEWS):
             stored = places.stored.get(value)
             if stored is None or not stored.is_at(slot):

@@ -30,6 +30,7 @@ from saccade.passes import (
     merge_sums,
     normalise_operands,
     simplify_expressions,
+    split_rotations,
 )
 from saccade.passes._bodies import lowered_bodies
 from saccade.passes._pass import Note, Pass, Rule, apply
@@ -57,6 +58,8 @@ STANDARD: tuple[Pass, ...] = (
     fold_factors.PASS,
     flatten_to_convolution.PASS,
     fuse_store.PASS,
+    fuse_pointwise.PASS,
+    split_rotations.PASS,
     fuse_pointwise.PASS,
     fuse_prologue.PASS,
     compose_moves.PASS,
