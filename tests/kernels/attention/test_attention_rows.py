@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.target import described_target
 from saccade.backends.fusions import Attention
 from saccade.backends.fusions.cases import ATTENTIONS
 from saccade.ir import DType
@@ -54,6 +55,7 @@ def config_of(call):
         (197, 197, 64, 64),
         (3, 80, 65, 100),
         (130, 33, 7, 129),
+        (100, 100, 32, 32),
     ],
 )
 def test_sizes(hold, rows, keys, head, width):
@@ -145,6 +147,17 @@ def test_keys_of_the_last_block_are_no_more_than_there_are():
     assert (whole.last_vectors, whole.last_rows) == (whole.vectors, whole.rows)
     one = config_of(plain((4,), 300, 257, 64, 64))
     assert one.last_vectors == 17 % one.vectors or one.last_vectors == one.vectors == 17
+
+
+@pytest.mark.parametrize("machine", [ZEN4, described_target("zen4", "avx2")])
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_every_number_of_keys_has_variants(machine, rows):
+    for keys in (*range(1, 150), *range(1275, 1300)):
+        for head in (1, 8, 32, 300):
+            call = plain((), rows, keys, head, 16, machine)
+            for variant in ATTENTION_ROWS.variants(call):
+                config = variant.launches[-1].config
+                assert 1 <= config.last_vectors <= config.vectors and config.last_rows >= 1
 
 
 def test_values_that_lie_apart_are_gathered_first():

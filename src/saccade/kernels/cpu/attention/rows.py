@@ -157,8 +157,9 @@ def _last(call: CpuCall, axes: AttentionAxes, tile: RegisterTile) -> tuple[int, 
     left = -(-axes.keys // lanes) - max(0, (axes.keys - 1) // (vectors * lanes)) * vectors
     if left >= vectors:
         return vectors, tile.rows
-    found = (rows for count, rows, half in tiles(call.target) if count == left and not half)
-    return left, next(found)
+    # Where no tile is as narrow, panels end in zeros.
+    known = (one[:2] for one in tiles(call.target) if one[0] == left and not one[2])
+    return next(known, (vectors, tile.rows))
 
 
 def _launch(
