@@ -1,8 +1,10 @@
 """Attention by rows: `softmax(scale · q kᵀ + mask) v`, with scores that stay in a core's cache.
 
-A chunk is some rows of one head: their scores against all keys go to this thread's scratch, become
-powers there, and meet the values, whose sums are divided by those of the powers. Both products are
-those of convolutions. No row is cut, so nothing is scaled again and results depend on no chunk.
+A chunk is some rows of one head: their scores go to this thread's scratch, become powers there, and
+meet the values, whose sums are divided by those of the powers. Both products are those of
+convolutions. Up to a number of keys a row is computed at once; more come part after part, and what
+is there of a row is scaled again where a larger score comes (Milakov and Gimelshein 2018). Results
+depend on no chunk.
 
 Layouts: q, k, v, the mask and y with any strides, so that splitting and merging heads are views; k
 is brought into panels by a phase of its own, v where its rows are far apart or no neighbours are in
@@ -204,7 +206,7 @@ def _launch(
             "mask_n0": axes.again[0], "mask_n1": axes.again[1],
             "mask_0": axes.mask[0], "mask_1": axes.mask[1], "mask_m": axes.mask[2],
         }  # fmt: skip
-    # A tile of values may begin with the last row of a chunk, and reads none behind it.
+    # Tiles in the last block of keys may have more rows than a chunk has left.
     operands |= {
         "scores": Scratch(4 * (cut.share + last[1]) * cut.pitch), "totals": Scratch(4 * cut.share),
     }  # fmt: skip
