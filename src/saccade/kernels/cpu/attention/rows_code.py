@@ -164,7 +164,7 @@ class _Attending:
                 self.epilogue.finish(line.vec(vector * k.lanes) * (1.0 / total), pixel, place)
 
     def _scores(self, chunk: _HeadRows, block: Int, key: Int, first: Int, *, ends: bool) -> None:
-        """A tile of scores, in the last block of keys (`ends`) or another; rows begin with `key`."""
+        """A tile of scores, in the last block of keys (`ends`) or not; rows begin with `key`."""
         k, g, config = self.k, self.g, self.config
         vectors = config.last_vectors if ends else config.vectors
         count = config.last_rows if ends else config.rows
