@@ -225,8 +225,8 @@ def _place_operands(
         at += shapes[value][axis]
         producer = producers.get(value)
         # A Concat in order finds its own operands' places in the part that it is given.
-        nested = producer is not None and isinstance(producer.op, Concat)
-        nested = nested and value not in places.stored and nhwc.isdisjoint((value, result))
+        joint = producer is not None and isinstance(producer.op, Concat)
+        nested = joint and value not in places.stored and nhwc.isdisjoint((value, result))
         source = _stacked(value, producers, places, nhwc, apart)
         found = None if source is None else respaced(slot.view, shapes[source])
         if source is not None and found is not None and result not in nhwc:

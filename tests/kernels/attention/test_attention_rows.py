@@ -146,7 +146,7 @@ def test_keys_of_the_last_block_are_no_more_than_there_are():
     whole = config_of(plain((4,), 300, 256, 64, 64))
     assert (whole.last_vectors, whole.last_rows) == (whole.vectors, whole.rows)
     one = config_of(plain((4,), 300, 257, 64, 64))
-    assert one.last_vectors == 17 % one.vectors or one.last_vectors == one.vectors == 17
+    assert one.last_vectors == 17 % one.vectors
 
 
 @pytest.mark.parametrize("machine", [ZEN4, described_target("zen4", "avx2")])

@@ -1,6 +1,6 @@
 """Fusions that pay on GPUs alone: their operators, and the rewrites that layout asks for.
 
-    conv_sum, conv_point, conv_subpixel    operators: shape rule, NumPy reference, work
+    conv_sum, conv_point, conv_subpixel     operators: shape rule, NumPy reference, work
     sum_convs, point_convs, subpixel_convs  rewrites; what they leave alone, and why
     decide                                  what layout knows: `CudaFusions`
 

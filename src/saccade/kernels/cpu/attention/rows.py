@@ -23,7 +23,6 @@ from functools import partial
 from itertools import islice
 from itertools import product as every_pair
 
-from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.fusions import Attention
 from saccade.ir import DType
 from saccade.kernels.attention_axes import AttentionAxes, heads_of
@@ -233,15 +232,11 @@ def _packed(vectors: int, together: str, pairs: bool, stored: str) -> AttentionR
     return AttentionRowsConfig("pack", vectors, shape=together)
 
 
-def _emit(k: KernelBuilder, config: AttentionRowsConfig) -> None:
-    emit_rows(k, config)
-
-
 ATTENTION_ROWS = CpuKernel(
     name="attention.rows",
     ops=(Attention,),
     config=AttentionRowsConfig,
     supports=_supports,
     variants=_variants,
-    emit=_emit,
+    emit=emit_rows,
 )

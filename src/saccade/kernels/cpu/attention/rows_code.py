@@ -13,6 +13,7 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
+from saccade.kernels.cpu.normalize.axis_sweep import across_lanes
 from saccade.kernels.cpu.pointwise.vector_elements import load
 
 __all__ = ["emit_rows"]
@@ -295,11 +296,7 @@ class _Attending:
             totals[0].set(combine(totals[0].get(), value))
         first, second, third, fourth = (total.get() for total in totals)
         whole = combine(combine(first, second), combine(third, fourth))
-        while whole.lanes > 2:
-            half = whole.lanes // 2
-            low_half, high_half = (k.shuffle(whole, whole, range(s, s + half)) for s in (0, half))
-            whole = combine(low_half, high_half)
-        return k.broadcast(combine(k.extract(whole, 0), k.extract(whole, 1)), lanes)
+        return across_lanes(k, whole, combine)
 
     def _values(self, chunk: _HeadRows, block: Int, first: Int, key: Int, count: Int) -> None:
         """A tile of sums of values; those of all keys are divided by their powers' sum."""

@@ -22,7 +22,15 @@ from saccade.kernels.base import Integers, View
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import from_float, load, store, to_float
 
-__all__ = ["Sweep", "SweepCode", "SweepPlace", "SweepPlan", "SweepStep", "plan_sweep"]
+__all__ = [
+    "Sweep",
+    "SweepCode",
+    "SweepPlace",
+    "SweepPlan",
+    "SweepStep",
+    "across_lanes",
+    "plan_sweep",
+]
 
 _START = {"add": 0.0, "max": float("-inf")}
 _UNROLL = 4
@@ -99,6 +107,16 @@ def plan_sweep(
         "count": count,
     }
     return SweepPlan(code, integers, cut.chunks, count)
+
+
+def across_lanes(k: KernelBuilder, value: Vec, combine: Callable[[Vec, Vec], Vec]) -> Vec:
+    """All lanes of a vector combined by halves, in every lane."""
+    lanes = value.lanes
+    while value.lanes > 2:
+        half = value.lanes // 2
+        low, high = (k.shuffle(value, value, range(s, s + half)) for s in (0, half))
+        value = combine(low, high)
+    return k.broadcast(combine(k.extract(value, 0), k.extract(value, 1)), lanes)
 
 
 class Sweep:
@@ -221,11 +239,7 @@ class SweepPlace:
         # Each lane is a result of its own.
         if sweep.code.way == "across":
             return total
-        while total.lanes > 2:
-            half = total.lanes // 2
-            low, high = (k.shuffle(total, total, range(s, s + half)) for s in (0, half))
-            total = combine(low, high)
-        return k.broadcast(combine(k.extract(total, 0), k.extract(total, 1)), self.lanes)
+        return across_lanes(k, total, combine)
 
 
 @dataclass(frozen=True, slots=True)
