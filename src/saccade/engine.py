@@ -288,7 +288,7 @@ class Engine:
 
     def _call(self, plan: Plan, step: Step) -> Call:
         """The call that a step was chosen for."""
-        constant = tuple(slot.ref.base >= plan.constant_base for slot in step.inputs)
+        constant = tuple(map(plan.is_weight, step.inputs))
         inputs, outputs = (tuple(s.view for s in side) for side in (step.inputs, step.outputs))
         target = self.backend.target
         return Call(step.op, inputs, outputs, constant, target, plan.threads, plan.exact)

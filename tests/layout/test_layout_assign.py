@@ -71,9 +71,9 @@ def test_what_is_stacked_is_written_in_place_where_the_device_likes_it():
     b = Builder((2, 5), (2, 5), (2, 5))
     graph = b.graph(b.add(RELU, _stack(b)))
     shapes = {value: value.shape for value in graph.values()}
-    maps = {node: node.op.map for node in graph.nodes if isinstance(node.op, Move)}
+    ops = {node: node.op for node in graph.nodes}
     preferred = Preferred(apart=(Pointwise,))
-    places = place(graph, shapes, maps, frozenset(), preferred)
+    places = place(graph, shapes, ops, frozenset(), preferred)
     makers = [node for node in graph.nodes if node.op is RELU][:3]
     stored = [places.stored[node.output] for node in makers]
     assert [s.offset for s in stored] == [0, 4, 8]
@@ -83,7 +83,18 @@ def test_what_is_stacked_is_written_in_place_where_the_device_likes_it():
     assert not places.notes
 
 
-@pytest.mark.parametrize("case", ["device", "read first", "merged"])
+def test_other_devices_store_a_stack_operand_by_operand():
+    b = Builder((2, 5), (2, 5), (2, 5))
+    laid = laid_out(b.graph(b.add(RELU, b.add(RELU, _stack(b)))))
+    assert names(laid) == ["Pointwise"] * 5  # each writes elements that lie side by side
+    stored = [step.outputs[0] for step in laid.steps[:3]]
+    assert len({one.buffer for one in stored}) == 1
+    assert [one.offset for one in stored] == [0, 40, 80]
+    assert {one.view.strides for one in stored} == {(5, 1)}
+    assert laid.steps[3].inputs[0].view.strides == (5, 1, 10)
+
+
+@pytest.mark.parametrize("case", ["read first", "merged", "twice"])
 def test_other_stacks_are_copied(case):
     b = Builder((2, 5), (2, 5))
     joint = _stack(b)
@@ -92,13 +103,53 @@ def test_other_stacks_are_copied(case):
         x = b.add(RELU, b.inputs[0])
         apart = IndexMap(((2,), (2, 3)), (Factor(2, 0), Factor(2, 1), Factor(3, 2)), (1, 1, 1))
         joint = b.concat(b.add(Move(apart), x), b.add(Move(apart), b.add(RELU, x)), axis=2)
+    if case == "twice":
+        b = Builder((2, 5))
+        unit = Move(IndexMap(((2,), (5,)), (Factor(2, 0), Factor(5, 1)), (1, 1, 0)))
+        one = b.add(unit, b.add(RELU, b.inputs[0]))
+        joint = b.concat(one, one, axis=2)
     outputs = (b.nodes[0].output,) if case == "read first" else ()
     graph = b.graph(b.add(RELU, joint), *outputs)
     shapes = {value: value.shape for value in graph.values()}
-    maps = {node: node.op.map for node in graph.nodes if isinstance(node.op, Move)}
-    preferred = Preferred(apart=() if case == "device" else (Pointwise,))
-    places = place(graph, shapes, maps, frozenset(), preferred)
-    assert len(places.notes) == (1 if case == "read first" else 2)
+    ops = {node: node.op for node in graph.nodes}
+    for apart in ((), (Pointwise,)):
+        places = place(graph, shapes, ops, frozenset(), Preferred(apart=apart))
+        copied = {"read first": 1 if apart else 2, "merged": 2, "twice": 1 if apart else 2}
+        assert len(places.notes) == copied[case]
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_heads_of_several_levels_stand_one_behind_the_other(images):
+    """What detectors do: pixels of each level as rows, those of all levels in one list."""
+    b = Builder((images, 8, 6, 4), (images, 8, 3, 2))
+    rows = []
+    for x, size in zip(b.inputs, ((6, 4), (3, 2)), strict=True):
+        head = b.conv(x, 10)
+        sizes = ((images,), (2, 5), (size[0],), (size[1],))
+        pixels = (Factor(images, 0), *(Factor(n, 3 + i) for i, n in enumerate(size)))
+        rows.append(
+            b.add(Move(IndexMap(sizes, (*pixels, Factor(2, 1), Factor(5, 2)), (1, 3, 1))), head)
+        )
+    laid = laid_out(b.graph(b.add(RELU, b.add(Softmax(2), b.concat(*rows, axis=1)))))
+    assert names(laid) == ["Conv2d", "Conv2d", "Softmax", "Pointwise"]
+    first, second = (step.outputs[0] for step in laid.steps[:2])
+    assert first.buffer == second.buffer == laid.steps[2].inputs[0].buffer
+    assert (first.offset, second.offset) == (0, 4 * 24 * 10)
+    assert [one.view.strides[1:] for one in (first, second)] == [(1, 40, 10), (1, 20, 10)]
+    assert images == 1 or first.view.strides[0] == second.view.strides[0] == 300
+
+
+def test_what_has_to_be_moved_is_moved_to_its_place():
+    """Columns of a grid: one number for each row of it, and for each column."""
+    b = Builder((1, 6), (1, 4))
+    rows, columns = (b.add(RELU, x) for x in b.inputs)
+    across = IndexMap(((), (6,)), (Factor(6, 1 - 1), Factor(4, None)), (2, 0))
+    down = IndexMap(((), (4,)), (Factor(6, None), Factor(4, 0)), (2, 0))
+    joint = b.concat(b.add(Move(across), rows), b.add(Move(down), columns), axis=1)
+    laid = laid_out(b.graph(b.add(RELU, b.add(Softmax(0), joint))))
+    moves = [step for step in laid.steps if step.op.family == "Move"]
+    assert len(moves) == 2
+    assert len({step.outputs[0].buffer for step in moves}) == 1
 
 
 def test_nested_prefixes_are_views_of_one_buffer():

@@ -5,7 +5,7 @@ import pytest
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.kernels.base import View
-from saccade.layout.views import aligned, channels_last, moved, respaced, row_major
+from saccade.layout.views import aligned, channels_last, moved, row_major, unmoved
 from saccade.opdefs import Move
 
 
@@ -117,15 +117,43 @@ def test_parts_that_begin_at_multiples_of_16_bytes_say_so(dtype, pitch, begin, f
     assert aligned(view, begin).aligned is found
 
 
-@pytest.mark.parametrize(
-    ("shape", "strides"),
-    [((6, 5), (20, 4)), ((6, 1, 5), (20, 20, 4)), ((1, 6, 5, 1), (120, 20, 4, 1))],
+UNIT = IndexMap(((6,), (5,)), (Factor(6, 0), Factor(5, 1)), (1, 1, 0))
+PIXELS = IndexMap(
+    ((2,), (3,), (4,), (5,)), (Factor(2, 0), Factor(4, 2), Factor(5, 3), Factor(3, 1)), (1, 2, 1)
 )
-def test_axes_of_one_element_stand_elsewhere(shape, strides):
-    view = View(DType.F32, (6, 5, 1), (20, 4, 1))
-    assert respaced(view, shape) == View(DType.F32, shape, strides)
-    assert respaced(view, (5, 6)) is None
-    assert respaced(view, (30,)) is None
+MERGED = IndexMap(((2, 3), (5,)), (Factor(2, 0), Factor(3, 1), Factor(5, 2)), (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("index_map", "place", "strides"),
+    [
+        (UNIT, View(DType.F32, (6, 5, 1), (20, 4, 1)), (20, 4)),  # one column of four
+        # Pixels of a head behind those of others, in each of two images.
+        (PIXELS, View(DType.F32, (2, 20, 3), (90, 3, 1)), (90, 1, 15, 3)),
+        (MERGED, View(DType.F32, (2, 3, 5), (15, 5, 1)), (5, 1)),
+    ],
+)
+def test_what_has_a_place_says_how_what_it_is_a_view_of_lies(index_map, place, strides):
+    found = unmoved(place, index_map)
+    assert found == View(DType.F32, index_map.in_shape, strides)
+    assert moved(found, index_map) == (0, place)
+
+
+def test_two_axes_of_one_operand_have_to_be_dense():
+    assert unmoved(View(DType.F32, (2, 3, 5), (30, 5, 1)), MERGED) is None
+
+
+@pytest.mark.parametrize(
+    "index_map",
+    [
+        IndexMap(((6,),), (Factor(3, 0, 1),), (1,)),  # a part
+        IndexMap(((6,),), (Factor(6, 0, 5, -1),), (1,)),  # backwards
+        IndexMap(((6,),), (Factor(6, 0), Factor(2, None)), (1, 1)),  # repeated
+        IndexMap(((2, 3),), (Factor(3, 1), Factor(2, 0)), (1, 1)),  # of one axis, the inner first
+    ],
+)
+def test_other_movements_have_no_operand_that_lies_like_their_result(index_map):
+    assert unmoved(row_major(DType.F32, index_map.out_shape), index_map) is None
 
 
 @pytest.mark.parametrize(

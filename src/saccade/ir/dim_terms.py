@@ -60,3 +60,23 @@ def _operand(dim: Dim) -> str:
     scaled = isinstance(dim, Affine) and not dim.constant and dim.terms[0][1] != 1
     bare = scaled and isinstance(dim, Affine) and len(dim.terms) == 1
     return f"({dim})" if bare or (isinstance(dim, int) and dim < 0) else str(dim)
+
+
+def degree(dim: Dim) -> int:
+    """As what power of the symbols, all of them together, a dim grows: 2 of `H*W`, 0 of a number.
+
+    A bound: `H*W//W` counts as 2.
+    """
+    return 0 if isinstance(dim, int) else max(_atom_degree(atom) for atom, _ in dim.terms)
+
+
+def _atom_degree(atom: Symbol | Term) -> int:
+    if isinstance(atom, Symbol):
+        return 1
+    left, right = degree(atom.left), degree(atom.right)
+    if atom.op == "mul":
+        return left + right
+    if atom.op == "max":
+        return max(left, right)
+    # A remainder is smaller than the divisor.
+    return min(left, right) if atom.op in ("min", "mod") else left

@@ -126,9 +126,11 @@ def _bind(value: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - walks 
     if isinstance(value, tuple):
         return tuple(_bind(v, sizes) for v in value)
     # Named one by one: other records, such as expressions, hold no dims and are not walked.
-    if isinstance(value, (Factor, IndexMap)):
-        changes = {f.name: _bind(getattr(value, f.name), sizes) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **changes)
+    if isinstance(value, Factor):
+        return Factor(_bind(value.size, sizes), value.source, _bind(value.start, sizes), value.step)
+    if isinstance(value, IndexMap):
+        ins, outs = _bind(value.in_factors, sizes), _bind(value.factors, sizes)
+        return IndexMap(ins, outs, value.out_groups)
     return value
 
 

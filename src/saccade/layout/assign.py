@@ -13,17 +13,26 @@ from typing import TYPE_CHECKING
 
 from saccade.ir import BodyOp, Dim, Graph, Node, Op, Value
 from saccade.kernels.base import View
+from saccade.layout.buffers import BufferBuilder
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
 from saccade.layout.order import interleaved
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Decisions, Selector
-from saccade.layout.sizes import add_shapes, bound, check_empty, check_guards, fitted, shapes_of
-from saccade.layout.storage import BufferBuilder, place
+from saccade.layout.sizes import (
+    add_shapes,
+    bound,
+    check_empty,
+    check_guards,
+    check_size_constants,
+    fitted,
+    shapes_of,
+)
+from saccade.layout.storage import place
 from saccade.layout.types import BufferKind, GraphLayout, Pair, Passed, StepLayout, Stored, Timings
 from saccade.layout.views import channels_last, part, row_major
 from saccade.limits import Deadline, Limits
-from saccade.opdefs import BitCast, Concat, Move
+from saccade.opdefs import BitCast, Concat, Move, SizeConstant
 
 if TYPE_CHECKING:
     from saccade.backend import Backend
@@ -71,6 +80,7 @@ def assign(
     deadline = Deadline("planning", limits)
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
+    check_size_constants(graph, sizes, limits)
     # One for fusions and layout: what both ask about is answered once.
     asked = Selector(backend, available, timings, decisions)
     fitter = Fitter(asked, backend, threads, exact, deadline)
@@ -80,10 +90,9 @@ def assign(
     # A pair's node is not in the graph: it takes the place of two only where that is faster.
     ops = bound(graph, (pair.both for pair in pairs.joint.values()), sizes)
     check_guards(graph, fitted(lowered, graph), ops, shapes, sizes)
-    maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     deadline.check()
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
-    places = place(graph, shapes, maps, chosen.nhwc, backend.preferred)
+    places = place(graph, shapes, ops, chosen.nhwc, backend.preferred)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
     work.nodes()
     work.outputs()
@@ -151,6 +160,8 @@ class _Assignment:
             self.instead[pair.second] = pair.both
             return
         node = self.instead.get(node, node)
+        if isinstance(node.op, SizeConstant):
+            return  # a constant of the plan
         inputs = tuple(self.places.stored[v] for v in node.inputs)
         outputs = tuple(self.places.stored[v] for v in node.outputs)
         name = node.name or node.outputs[0].name

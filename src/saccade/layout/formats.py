@@ -34,6 +34,7 @@ from saccade.opdefs import (
     Resize,
     RoiAlign,
     RoiPool,
+    SizeConstant,
     Softmax,
     WeightedSamples,
 )
@@ -127,7 +128,9 @@ def _elsewhere(graph: Graph, known: tuple[type[Op], ...]) -> set[Value]:
         rows = (isinstance(op, Softmax) and op.axis != 1) or (
             isinstance(op, Reduce) and not {2, 3} <= set(op.axes)
         )
-        if rows or not (isinstance(op, known) or _is_tie(node)):
+        # What follows from sizes is made in any order.
+        apart = not isinstance(op, (*known, SizeConstant)) and not _is_tie(node)
+        if rows or apart:
             found |= _feature_maps(graph, node)
     return found - set(graph.constants)
 

@@ -24,7 +24,7 @@ from saccade.layout.fitting import Fitter
 from saccade.layout.formats import Formats
 from saccade.layout.types import Searched
 from saccade.layout.views import aligned, channels_last, fits_last, moved, row_major
-from saccade.opdefs import Concat, Move
+from saccade.opdefs import Concat, Move, SizeConstant
 
 __all__ = ["Storage", "search"]
 
@@ -248,8 +248,10 @@ class _Search:
         constant = tuple(v in self._graph.constants for v in node.inputs)
 
         def cost(states: Mapping[int, _State]) -> float:
-            if isinstance(node.op, Move) and self._seen(node.output, states) is not None:
-                return 0.0  # a view is no step
+            if isinstance(node.op, SizeConstant) or (
+                isinstance(node.op, Move) and self._seen(node.output, states) is not None
+            ):
+                return 0.0  # no step, as a view is none
             inputs = [self._views(v, states) for v in node.inputs]
             outputs = [self._views(v, states)[0] for v in node.outputs]
             return self._fitter.step(self._ops[node], inputs, outputs, constant).micros

@@ -13,10 +13,18 @@ from saccade.ir.derived import derived
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.limits import Limits
-from saccade.opdefs import Conv2d, MatMul, Move, Pointwise
+from saccade.opdefs import Conv2d, MatMul, Move, Pointwise, SizeConstant
 from saccade.opdefs.bounds import ALONG, too_long, too_many
 
-__all__ = ["add_shapes", "bound", "check_empty", "check_guards", "fitted", "shapes_of"]
+__all__ = [
+    "add_shapes",
+    "bound",
+    "check_empty",
+    "check_guards",
+    "check_size_constants",
+    "fitted",
+    "shapes_of",
+]
 
 _KEPT = 16  # operators of a node, as many as a model keeps plans
 
@@ -181,6 +189,37 @@ def check_empty(
             _check_guard(node, node.op.bind(sizes), shapes, sizes)
 
 
+def check_size_constants(graph: Graph, sizes: Mapping[str, int], limits: Limits) -> None:
+    """Decide of the graphs behind constants that sizes make what is decided of the graph itself.
+
+    Args:
+        graph: As it was lowered.
+        sizes: What the symbols are.
+        limits: How many elements a value may have.
+
+    Raises:
+        PlanError: As of `shapes_of`, or if operands do not fit.
+    """
+    for inner, own in _inner_graphs(graph):
+        known = sizes if own is None else dict(own)
+        shapes = shapes_of(inner, known, limits)
+        check_empty(inner, shapes, known)
+        fit = _fitted(inner)
+        ops = {node: node.op.bind(known) for node in inner.nodes if node not in fit}
+        check_guards(inner, fit, ops, shapes, known)
+
+
+@derived
+def _inner_graphs(graph: Graph) -> tuple[tuple[Graph, tuple[tuple[str, int], ...] | None], ...]:
+    """The graphs behind `SizeConstant`s, with sizes that are known already."""
+    return tuple(
+        (inner, node.op.sizes)
+        for node in graph.nodes
+        if isinstance(node.op, SizeConstant)
+        for inner in node.op.graphs(node.inputs, graph.constants)
+    )
+
+
 def check_guards(
     graph: Graph,
     fitted: frozenset[Node],
@@ -231,6 +270,8 @@ def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
     inferred = storage.infer(node.op, [value.type for value in node.inputs])
     if any(kind.shape != value.shape for kind, value in zip(inferred, node.outputs, strict=True)):
         return False
+    if isinstance(node.op, SizeConstant):
+        return True  # its own graph is asked instead
     if isinstance(node.op, Move):
         index_map = node.op.map
         inside = all(map(index_map.is_inside, index_map.factors))

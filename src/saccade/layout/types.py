@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
 from saccade.ir import Dim, Graph, Node, Op, Value
-from saccade.kernels.base import Call, Kernel, Launch, View
+from saccade.kernels.base import Call, Kernel, Launch, Packing, View
 from saccade.kernels.machine import Machine
 from saccade.kernels.select import Passed
 
@@ -96,12 +96,14 @@ class Buffer:
         nbytes: Its size.
         index: For inputs and outputs, their position; for constants, the position in the plan's
             list.
+        made: How a constant is made that is none of the model's, and of which of these.
     """
 
     kind: BufferKind
     name: str
     nbytes: int
     index: int = 0
+    made: tuple[Packing, tuple[str, ...]] | None = None
 
 
 # A tuple, as planning makes them by the thousand: a frozen dataclass takes a call for each field.

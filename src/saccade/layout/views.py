@@ -10,7 +10,7 @@ from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
 
 __all__ = [
-    "aligned", "channels_last", "fits_last", "moved", "padded", "part", "respaced", "row_major",
+    "aligned", "channels_last", "fits_last", "moved", "padded", "part", "row_major", "unmoved",
 ]  # fmt: skip
 
 PIXEL = 16
@@ -129,6 +129,43 @@ def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:
     return offset, _with_room(view, index_map, found) if view.room else found
 
 
+def unmoved(view: View, index_map: IndexMap) -> View | None:
+    """The operand whose `moved` view this is; None if there is none, or it has other elements too.
+
+    The map's dims must be integers.
+    """
+    sizes = [size for group in index_map.in_factors for size in group]
+    strides: dict[int, int] = {}
+    for stride, axis in zip(view.strides, index_map.out_axes, strict=True):
+        inner = stride
+        for factor in reversed(axis):
+            assert isinstance(factor.size, int)
+            if factor.source is not None:
+                if (factor.start, factor.step, factor.size) != (0, 1, sizes[factor.source]):
+                    return None
+                strides[factor.source] = inner
+            elif factor.size != 1:
+                return None
+            inner *= factor.size
+    shape, steps, at = [], [], 0
+    for group in index_map.in_factors:
+        extent, step = 1, 0
+        for number in reversed(range(at, at + len(group))):
+            size = sizes[number]
+            assert isinstance(size, int)
+            if size == 1:
+                continue
+            if extent == 1:
+                step = strides[number]
+            elif strides[number] != step * extent:
+                return None
+            extent *= size
+        shape.append(extent)
+        steps.append(step)
+        at += len(group)
+    return View(view.dtype, tuple(shape), _sensible_unit_strides(shape, steps))
+
+
 def _with_room(view: View, index_map: IndexMap, found: View) -> View:
     """The room that is left behind the channels of a padded value, if a slice of them is taken."""
     first = len(index_map.in_factors[0])
@@ -142,15 +179,6 @@ def _with_room(view: View, index_map: IndexMap, found: View) -> View:
     # Of the shape only the channels count there.
     within = part(view, 1, channels.start, (0, found.shape[1]))
     return found._replace(room=within.room, zeros=within.zeros)
-
-
-def respaced(view: View, shape: Sequence[int]) -> View | None:
-    """The same elements with axes of one element elsewhere; None if the others differ."""
-    strides = [step for n, step in zip(view.shape, view.strides, strict=True) if n != 1]
-    if [n for n in view.shape if n != 1] != [n for n in shape if n != 1]:
-        return None
-    steps = [0 if n == 1 else strides.pop(0) for n in shape]
-    return View(view.dtype, tuple(shape), _sensible_unit_strides(shape, steps))
 
 
 def _sensible_unit_strides(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
 from saccade.opdefs.scatter import ScatterRows
 from saccade.opdefs.select import NonZero, TopK, Unique
+from saccade.opdefs.size_constant import SizeConstant
 from saccade.opdefs.weighted_samples import WeightedSamples
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "RoiPool",
     "RoiPoolGradient",
     "ScatterRows",
+    "SizeConstant",
     "Softmax",
     "StoreMap",
     "TiedNorm",

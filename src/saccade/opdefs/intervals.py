@@ -17,9 +17,10 @@ from saccade.ir.dtype import DType
 from saccade.ir.expr import fold
 from saccade.ir.op import Array, Op, TensorType
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
+from saccade.opdefs.nms import NonMaxSuppression
 from saccade.opdefs.pointwise import Pointwise
-from saccade.opdefs.reduce import Reduce
-from saccade.opdefs.select import TopK
+from saccade.opdefs.reduce import ArgReduce, Reduce
+from saccade.opdefs.select import NonZero, TopK
 
 __all__ = ["Interval", "any_of", "interval_through", "of_array", "telling"]
 
@@ -27,6 +28,7 @@ Interval: TypeAlias = tuple[float, float]
 """The least and the largest number."""
 
 _ANYTHING: Interval = (-inf, inf)
+_PLACES = (ArgReduce, NonMaxSuppression, NonZero, TopK)
 
 
 def telling(op: Op, inputs: Sequence[TensorType], result: int) -> range:
@@ -62,7 +64,9 @@ def interval_through(
         parts: Of the operands that tell.
     """
     if not parts:
-        return any_of(dtype)
+        least, largest = any_of(dtype)
+        # Places of elements count from the front; values of a TopK have a part that tells.
+        return (0, largest) if isinstance(op, _PLACES) else (least, largest)
     if isinstance(op, Pointwise):
         found = _pointwise(op, inputs, parts)
     else:

@@ -72,10 +72,14 @@ class Move(Op):
         expect(self, inside, f"the map reads {min(ends)} to {max(ends)} of {size} elements")
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        return (np.array(self.view(inputs[0]), order="C"),)
+
+    def view(self, x: Array) -> Array:
+        """The result, as a view of the operand where NumPy has one."""
         sizes = [static_count((d,)) for group in self.map.in_factors for d in group]
         by_source = {f.source: f for f in self.map.factors if f.source is not None}
         at = tuple(_slice(by_source[i]) if i in by_source else 0 for i in range(len(sizes)))
-        picked = inputs[0].reshape(sizes)[at]
+        picked = x.reshape(sizes)[at]
         axis_of = {source: axis for axis, source in enumerate(sorted(by_source))}
         order = [axis_of[f.source] for f in self.map.factors if f.source is not None]
         picked = np.asarray(picked).transpose(order)
@@ -83,7 +87,7 @@ class Move(Op):
         spread = np.expand_dims(picked, new)
         full = np.broadcast_to(spread, [static_count((f.size,)) for f in self.map.factors])
         shape = [static_count((d,)) for d in self.map.out_shape]
-        return (np.array(full, order="C").reshape(shape),)
+        return full.reshape(shape)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         written = tensor_bytes(outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -134,13 +134,16 @@ class Editor:
         self._detach(old)
         return node
 
-    def retype(self, old: Node, inputs: Iterable[Value], dtype: DType) -> None:
+    def retype(
+        self, old: Node, inputs: Iterable[Value], dtype: DType, keep: Container[Value] = ()
+    ) -> None:
         """Compute `old` from other operands, and store its float32 results as `dtype`.
 
-        The results keep their names.
+        The results keep their names, those in `keep` their type.
         """
         outputs = tuple(
-            Value(v.name, dtype, v.shape) if v.dtype is DType.F32 else v for v in old.outputs
+            Value(v.name, dtype, v.shape) if v.dtype is DType.F32 and v not in keep else v
+            for v in old.outputs
         )
         self._insert(old, Node(old.op, tuple(inputs), outputs, old.name))
         for before, after in zip(old.outputs, outputs, strict=True):

@@ -28,6 +28,8 @@ _LOGICAL = frozenset(
     ("equal", "less", "less_equal", "greater", "greater_equal", "not", "and", "or", "xor", "isnan")
 )
 
+_OF_TRUTH = frozenset(("not", "and", "or", "xor"))
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -94,12 +96,20 @@ def _refuse_types(pair: Merge) -> str | None:
             return f"%{between.name} is a cast to bool"
         # With truth values alone beside it, the outer one computes in its result's type. Merged, it
         # would compute in that of the inner one's operands.
-        if inner and not outer:
+        if inner and not outer and not _only_logic(pair.outer):
             return f"the arithmetic after %{between.name} has no type of its own"
-        same = not inner or inner == outer
+        same = not inner or not outer or inner == outer
     else:
         same = inner == {between.dtype} and outer <= inner
     return None if same else f"%{between.name} changes the element type"
+
+
+def _only_logic(node: Node) -> bool:
+    """Whether it computes truth values of truth values, in which no number has a part."""
+    assert isinstance(node.op, Pointwise)
+    used = set[str]()
+    fold(node.op.expr, lambda _: None, lambda _: used.add("const"), lambda op, _: used.add(op))
+    return node.op.dtype is DType.BOOL and used <= _OF_TRUTH
 
 
 def _arithmetic(values: Iterable[Value]) -> set[DType]:

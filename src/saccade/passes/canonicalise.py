@@ -15,12 +15,17 @@ from dataclasses import dataclass, replace
 
 from saccade.ir import Node, Value
 from saccade.ir.compose_maps import is_view
-from saccade.ir.expr import IDENTITY
+from saccade.ir.expr import IDENTITY, apply, const
 from saccade.opdefs import Concat, Move, Pad, Pointwise, Pool2d, Reduce, Resize
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
 
 __all__ = ["NOTHING", "PASS"]
+
+
+_SAME_INTEGERS = frozenset(
+    apply(op, IDENTITY, const(number)) for op, number in (("add", 0), ("sub", 0), ("mul", 1))
+)
 
 
 def match_nothing(_editor: Editor, node: Node) -> Node | None:
@@ -34,7 +39,8 @@ def match_nothing(_editor: Editor, node: Node) -> Node | None:
 def _hands_through(node: Node) -> bool:
     op = node.op
     if isinstance(op, Pointwise):
-        return op.expr == IDENTITY
+        # Floating-point expressions are shortened in more ways (`simplify_expressions`).
+        return op.expr == IDENTITY or (not op.dtype.is_float and op.expr in _SAME_INTEGERS)
     if isinstance(op, Concat):
         return True
     if isinstance(op, Pad):

@@ -32,6 +32,7 @@ from saccade.opdefs import (
     Pointwise,
     RoiAlign,
     RoiPool,
+    SizeConstant,
     Softmax,
     TopK,
     WeightedSamples,
@@ -75,7 +76,15 @@ def refuse(editor: Editor, node: Node) -> str | None:
             return reason
     if isinstance(node.op, Move) and _moves_on(editor, node):
         return "what it moves stays float32"
-    return next(filter(None, (_wanted(editor, value) for value in node.outputs)), None)
+    found = [_wanted(editor, value) for value in node.outputs if value.dtype is DType.F32]
+    if _apart(node) and None in found:
+        return None
+    return next(filter(None, found), None)
+
+
+def _apart(node: Node) -> bool:
+    """Whether each result is stored as its own readers want it."""
+    return isinstance(node.op, SizeConstant)
 
 
 def _moves_on(editor: Editor, node: Node) -> bool:
@@ -157,7 +166,8 @@ def _rewrite(editor: Editor, node: Node, dtype: DType) -> None:
     if isinstance(node.op, _MOVES):
         for i, value in enumerate(_moved(node)):
             inputs[i] = _rounded(editor, node, value, dtype)
-    editor.retype(node, inputs, dtype)
+    keep = {v for v in node.outputs if _wanted(editor, v)} if _apart(node) else ()
+    editor.retype(node, inputs, dtype, keep)
 
 
 def _rounded(editor: Editor, node: Node, value: Value, dtype: DType) -> Value:

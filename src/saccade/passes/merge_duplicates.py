@@ -2,18 +2,23 @@
 
     y1 = op(x…), y2 = op(x…)  ->  y1 for both
 
-Operators are frozen values, so two nodes do the same when operator and operands are equal. Must not
-touch nodes whose results go to the caller under two names (each output keeps its own node), or
-that draw random numbers.
+Operators are frozen values, so two nodes do the same when operator and operands are equal. Small
+constants of equal bits are one. Must not touch nodes whose results go to the caller under two names
+(each output keeps its own node), or that draw random numbers.
 """
 
 from __future__ import annotations
 
-from saccade.ir import Node
+from dataclasses import replace
+
+from saccade.ir import Dim, DType, Graph, Node, Value
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
 
-__all__ = ["PASS"]
+__all__ = ["PASS", "merge_constants"]
+
+_SMALL = 64 << 10
+"""Bytes of constants that are worth a comparison: more of equal weights would be seldom."""
 
 
 def match(editor: Editor, node: Node) -> tuple[Node, Node] | None:
@@ -50,4 +55,24 @@ def rewrite(editor: Editor, found: tuple[Node, Node]) -> None:
         editor.alias(old, new)
 
 
-PASS = Pass("merge_duplicates", (Rule(match, refuse, rewrite),))
+def merge_constants(graph: Graph) -> Graph:
+    """The graph with the first of small constants that are equal in place of the others."""
+    first: dict[tuple[DType, tuple[Dim, ...], bytes], Value] = {}
+    kept: dict[Value, Value] = {}
+    for value, array in graph.constants.items():
+        if array.nbytes <= _SMALL:
+            one = first.setdefault((value.dtype, value.shape, array.tobytes()), value)
+            if one is not value:
+                kept[value] = one
+    if not kept:
+        return graph
+    nodes = (
+        replace(node, inputs=tuple(kept.get(value, value) for value in node.inputs))
+        if any(value in kept for value in node.inputs)
+        else node
+        for node in graph.nodes
+    )
+    return graph.with_nodes(tuple(nodes))
+
+
+PASS = Pass("merge_duplicates", (Rule(match, refuse, rewrite),), whole=merge_constants)

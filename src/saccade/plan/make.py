@@ -60,12 +60,7 @@ def make(
     planner.merge_aliases()
     limits = limits or Limits()
     arena, live = planner.offsets(Deadline("planning memory", limits))
-    if arena > limits.arena_bytes:
-        given = ", ".join(f"{name}={size}" for name, size in sizes.items()) or "these sizes"
-        raise PlanError(
-            f"with {given}, intermediate values take {arena} bytes, more than "
-            f"{limits.arena_bytes} (Limits.arena_bytes)"
-        )
+    _check_room(arena, laid, sizes, limits)
 
     def with_bodies(step: Step, bodies: Sequence[tuple[Graph, GraphLayout]]) -> Step:
         if not bodies:
@@ -101,6 +96,19 @@ def make(
     if plan.arena_bytes + plan.output_bytes > _ADDRESSES:
         raise OutOfMemoryError.of(plan.arena_bytes, plan.output_bytes)
     return plan
+
+
+def _check_room(
+    arena: int, laid: GraphLayout, sizes: Mapping[str, int], limits: Limits
+) -> None:
+    """Raise if what a plan needs for its own sizes is more than it may take."""
+    taken = arena + sum(buffer.nbytes for buffer in laid.buffers if buffer.made is not None)
+    if taken > limits.arena_bytes:
+        given = ", ".join(f"{name}={size}" for name, size in sizes.items()) or "these sizes"
+        raise PlanError(
+            f"with {given}, intermediate values take {taken} bytes, more than "
+            f"{limits.arena_bytes} (Limits.arena_bytes)"
+        )
 
 
 def _cuts(graph: Graph, sizes: Mapping[str, int]) -> tuple[Cut, ...]:
@@ -281,7 +289,8 @@ class _Planner:
         if buffer.kind is BufferKind.ARENA:
             return Ref(0, self.where[self._find(stored.buffer)] + stored.offset, nbytes)
         if buffer.kind is BufferKind.CONSTANT:
-            base = self._constant((buffer.name,), None, buffer.nbytes).base
+            packing, names = buffer.made or (None, (buffer.name,))
+            base = self._constant(names, packing, buffer.nbytes).base
             return Ref(base, stored.offset, nbytes)
         first = 1 if buffer.kind is BufferKind.INPUT else 1 + len(self.laid.inputs)
         return Ref(first + buffer.index, stored.offset, nbytes)

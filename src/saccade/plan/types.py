@@ -14,6 +14,7 @@ from saccade.ir import BodyOp, DType, Op, TensorType, Work
 from saccade.kernels.base import Packing, View
 from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.kernels.machine import Machine
+from saccade.kernels.size_constant import SIZE_CONSTANT
 from saccade.layout.types import Searched
 from saccade.locks import cached_property, forkless
 
@@ -151,6 +152,11 @@ class Constant(NamedTuple):
     nbytes: int
 
     @property
+    def of_sizes(self) -> bool:
+        """Whether it is made for a plan's sizes, and is no part of the model."""
+        return self.packing is not None and self.packing.function == SIZE_CONSTANT
+
+    @property
     def key(self) -> str:
         """Its name within its model: equal for equal sources and packing."""
         return _key(self.sources, self.packing)
@@ -265,6 +271,11 @@ class Plan:
     def constant_base(self) -> int:
         """Index of the first constant in the table of bases."""
         return self.output_base + len(self.outputs)
+
+    def is_weight(self, slot: Slot) -> bool:
+        """Whether an operand is a constant of the model, from which kernels may pack theirs."""
+        number = slot.ref.base - self.constant_base
+        return number >= 0 and not self.constants[number].of_sizes
 
     @cached_property
     def constants_read(self) -> tuple[bool, ...]:

@@ -309,7 +309,8 @@ class CpuBackend:
         What is first worth compiling a packer for is left to whoever needs it.
         """
         held = self._held(graph)
-        missing = unknown_constants(identity, used)
+        # What sizes alone make is not what the next one needs.
+        missing = unknown_constants(identity, [one for one in used if not one.of_sizes])
         large = sum(constant.nbytes for constant in missing.values()) > held.room
         if not large and not self._prepared(graph, missing, None):
             held.keep(pack_ahead(graph, identity, missing, self._packers))

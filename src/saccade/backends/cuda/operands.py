@@ -96,7 +96,12 @@ class StepOperands:
             return self._view(stored, stored, read=True)
         nbytes = stored.view.extent * stored.view.dtype.itemsize
         if buffer.name not in self._known:
-            self._add(buffer.name, _constant_region(self.constants[buffer.name]))
+            array = (
+                self.constants[buffer.name]
+                if buffer.made is None
+                else self.types.packed(*buffer.made)
+            )
+            self._add(buffer.name, _constant_region(array))
         return Ref(self._known[buffer.name], stored.offset, nbytes)
 
     def output(self, index: int) -> Ref:

@@ -13,7 +13,8 @@ from saccade.errors import OptionError, OutOfMemoryError
 from saccade.held import holding
 from saccade.ir import Array, DType, Graph
 from saccade.kernels.machine import Machine
-from saccade.plan import Needs, Plan, Step
+from saccade.kernels.size_constant import size_constant
+from saccade.plan import Constant, Needs, Plan, Step
 
 if TYPE_CHECKING:
     from saccade.backend import Backend
@@ -154,9 +155,17 @@ class ReferenceBackend:
 
 
 def _constants(plan: Plan, graph: Graph) -> list[Array]:
-    """Those that steps read as they are in the model; the packed ones, which none reads, empty."""
+    """Those of the model and of the plan's sizes; the packed ones, which no step reads, empty."""
     by_name = {value.name: array for value, array in graph.constants.items()}
-    return [
-        np.empty(0, np.uint8) if one.packing else np.ascontiguousarray(by_name[one.sources[0]])
-        for one in plan.constants
-    ]
+
+    def array(one: Constant) -> Array:
+        sources = [by_name[name] for name in one.sources]
+        if one.packing is None:
+            return np.ascontiguousarray(sources[0])
+        return (
+            size_constant(*sources, *one.packing.parameters)
+            if one.of_sizes
+            else np.empty(0, np.uint8)
+        )
+
+    return [array(one) for one in plan.constants]

@@ -15,6 +15,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.extents import ONE, UP_TO, repeated
+from saccade.frontend.onnx.intervals import interval_of
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import most_of
@@ -100,10 +101,11 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
         (x,) = emit(Move(slice_map(x.shape, {axis: (0, room, 1)})), [x])
     if fill is None:
         return x
+    # Along one axis, as others compute it of the same size, whatever the axes of their values.
+    true = call.build.sized(size, call.name)
+    less = Pointwise(apply("less", arg(0), arg(1)), DType.BOOL)
     shape = tuple(room if a == axis else 1 for a in range(x.rank))
-    place = reshaped(call, places(call, room), shape)
-    true = reshaped(call, call.build.sized(size, call.name), (1,) * x.rank)
-    there = call.emit(Pointwise(apply("less", arg(0), arg(1)), DType.BOOL), place, true)
+    there = reshaped(call, call.emit(less, places(call, room), reshaped(call, true, (1,))), shape)
     chosen = apply("where", arg(1), arg(0), const(fill))
     if x.dtype is DType.BOOL:
         # Truth values alone would be computed as numbers.
@@ -138,8 +140,7 @@ def reopened(call: OnnxNode, x: Value, axis: int, size: Dim) -> Value:
 
 def from_the_end(call: OnnxNode, indices: Value, size: Dim) -> Value:
     """Indices that count from the front, negative ones made so, as int64."""
-    known = call.build.constants.get(indices)
-    if known is not None and known.size and known.min() >= 0:
+    if interval_of(call.build, indices)[0] >= 0:
         return indices
     true = call.build.sized(size, call.name)
     wide = indices

@@ -36,6 +36,7 @@ from saccade.kernels.cpu.recurrent.pack_recurrent import pack_recurrent
 from saccade.kernels.cpu.resize.pack_axes import axis_indices, axis_weights
 from saccade.kernels.cpu.resize.pack_resample import resample_spans, resample_weights
 from saccade.kernels.cpu.select.pack_lists import list_rooms
+from saccade.kernels.size_constant import SIZE_CONSTANT, size_constant
 
 __all__ = ["FUNCTIONS", "PANELS", "panels_of"]
 
@@ -63,6 +64,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "panel_lanes": panel_lanes,
         "resample_spans": resample_spans,
         "resample_weights": resample_weights,
+        SIZE_CONSTANT: size_constant,
         "zeros": zeros,
     }
 )

@@ -22,6 +22,7 @@ from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_transposed_taps,
 )
 from saccade.kernels.cuda.matmul.pack_matrix import pack_matrix
+from saccade.kernels.size_constant import SIZE_CONSTANT, size_constant
 
 __all__ = ["FUNCTIONS"]
 
@@ -39,5 +40,6 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "cuda.subpixel": pack_subpixel,
         "cuda.taps": pack_taps,
         "cuda.transposed_taps": pack_transposed_taps,
+        SIZE_CONSTANT: size_constant,
     }
 )

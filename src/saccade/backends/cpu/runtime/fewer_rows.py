@@ -136,7 +136,7 @@ class FewerRows:
         """The phases of a step for fewer rows; None if its kernel has none with the same code."""
         assert step.kernel is not None
         plan = self._plan
-        constant = tuple(slot.ref.base >= plan.constant_base for slot in step.inputs)
+        constant = tuple(map(plan.is_weight, step.inputs))
         ins, outs = (tuple(slot.view for slot in slots) for slots in (step.inputs, step.outputs))
         target, options = self._target, (plan.threads, plan.exact)
         whole = CpuCall(step.op, ins, outs, constant, target, *options)

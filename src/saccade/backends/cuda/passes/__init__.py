@@ -5,7 +5,7 @@ from __future__ import annotations
 from saccade import passes
 from saccade.backends.cuda.passes import sink_transposes
 from saccade.options import Options, Precision
-from saccade.passes import compose_moves, fuse_epilogue
+from saccade.passes import compose_moves, fold_sizes, fuse_epilogue
 
 __all__ = ["passes_of"]
 
@@ -17,5 +17,6 @@ _OWN = (sink_transposes.PASS, compose_moves.PASS, fuse_epilogue.PASS)
 def passes_of(options: Options) -> tuple[passes.Pass, ...]:
     """In order."""
     base = _PASSES.get(options.precision, passes.STANDARD)
+    base = tuple(fold_sizes.GRIDS if one is fold_sizes.PASS else one for one in base)
     at = base.index(fuse_epilogue.PASS) + 1
     return (*base[:at], *_OWN, *base[at:])

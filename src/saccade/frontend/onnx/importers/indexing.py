@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.intervals import interval_of
 from saccade.frontend.onnx.measured import sliced
 from saccade.frontend.onnx.moves import move, slice_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open
@@ -227,7 +228,7 @@ def _column_from_the_end(call: OnnxNode, tuples: Value, column: int, size: Dim) 
     """Tuples of indices of which one counts from the front of an axis that is open."""
     last, length = tuples.rank - 1, tuples.shape[-1]
     assert isinstance(length, int)
-    if length == 1:
+    if length == 1 or interval_of(call.build, tuples)[0] >= 0:
         return from_the_end(call, tuples, size)
     cuts = ((0, column), (column, 1), (column + 1, length - column - 1))
     parts = [
