@@ -13,8 +13,9 @@ from saccade.errors import UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.intervals import highest, interval_of
 from saccade.ir import DType
+from saccade.ir.dim import symbol
 from saccade.ir.expr import parse
-from saccade.opdefs import MatMul, Pointwise, Reduce
+from saccade.opdefs import MatMul, NonZero, Pointwise, Reduce, TopK
 
 RNG = np.random.default_rng(11)
 NONE = np.iinfo(np.int64).max
@@ -260,6 +261,16 @@ def test_intervals(text, wanted):
         low, high = interval_of(build, value)
         assert low <= wanted[0] and high >= wanted[1]  # float32 may round what is stored
         np.testing.assert_allclose((low, high), wanted, rtol=1e-6, atol=1e-30)
+
+
+def test_places_of_elements_count_from_the_front():
+    build = Builder()
+    x = build.value("x", DType.F32, (2, 8))
+    largest = np.iinfo(np.int64).max
+    _, where = build.emit(TopK(3, 1), [x], "top")
+    (table, *_) = build.emit(NonZero(symbol("found")), [x], "found")
+    for value in (where, table):
+        assert interval_of(build, value) == (0, largest)
 
 
 def test_only_what_tells_is_asked_again():

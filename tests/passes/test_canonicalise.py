@@ -48,6 +48,22 @@ def test_integers_beyond_a_double_stay():
 
 
 @pytest.mark.parametrize(
+    ("expr", "gone"),
+    [
+        ("add($0, 0.0)", True),
+        ("mul($0, 1.0)", True),
+        ("sub($0, 0.0)", True),
+        ("add($0, 1.0)", False),
+    ],
+)
+def test_integers_that_stay_as_they_are(expr, gone):
+    b = Build()
+    x = b.input(3, dtype=DType.I64)
+    after = fused(b.graph(b.map("neg($0)", b.map(expr, x))), CANONICAL)
+    assert len(after.nodes) == (1 if gone else 2)
+
+
+@pytest.mark.parametrize(
     "op",
     [
         Pointwise(parse("$0"), DType.F64),

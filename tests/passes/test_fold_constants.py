@@ -82,6 +82,25 @@ def test_twins_are_computed_once_and_so_are_their_readers():
     assert ops(fused(graph, MERGE)) == "Pointwise Pointwise Pointwise"
 
 
+def test_readers_of_equal_constants_are_twins():
+    b = Build()
+    x = b.input(2, 3)
+    left, right = (b.map("mul($0, $1)", x, b.const([1.0, -0.0, 3.0])) for _ in range(2))
+    other = b.map("mul($0, $1)", x, b.const([1.0, 0.0, 3.0]))  # of other bits
+    after = fused(b.graph(b.map("add($0, $1)", b.map("add($0, $1)", left, right), other)), MERGE)
+    assert ops(after) == "Pointwise Pointwise Pointwise Pointwise"
+    assert len(after.constants) == 2
+
+
+def test_constants_that_are_large_or_of_another_shape_stay():
+    b = Build()
+    x = b.input(1, 3)
+    wide = [b.map("mul($0, $1)", x, b.const(np.ones((4000, 3)))) for _ in range(2)]
+    rows = [b.map("mul($0, $1)", x, b.const(np.ones(shape))) for shape in ((3,), (1, 3))]
+    graph = b.graph(*wide, *rows)
+    assert fused(graph, MERGE).constants.keys() == graph.constants.keys()
+
+
 def test_operators_that_differ_in_an_attribute_are_no_twins():
     b = Build()
     x = b.input(2, 3)

@@ -8,10 +8,11 @@ from pass_graphs import Build, ops
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.ir import expr as e
-from saccade.ir.dim import add, mul, symbol
+from saccade.ir.dim import add, floordiv, maximum, minimum, mod, mul, sub, symbol
+from saccade.ir.dim_terms import growth
 from saccade.ir.serialize import load, save
 from saccade.ir.verify import verify
-from saccade.opdefs import Conv2d, CumSum, Gather, Move, Pointwise, SizeConstant, Softmax
+from saccade.opdefs import Concat, Conv2d, CumSum, Gather, Move, Pointwise, SizeConstant, Softmax
 from saccade.passes import BFLOAT16, STANDARD, apply
 from saccade.passes.fold_sizes import GRIDS, PASS
 from saccade.passes.lower_precision import FLOAT16
@@ -86,6 +87,32 @@ def test_plans_that_wait_for_it_hold_numbers_and_ranges():
     after = folded(b.graph(b.map("add($0, $1)", x, grid(b))), PASS)
     assert ops(after) == "SizeConstant Pointwise Pointwise"
     assert [v.shape for v in after.nodes[0].outputs] == [(H, 1), (1, W)]
+
+
+@pytest.mark.parametrize(
+    ("dim", "found"),
+    [
+        (7, (0, 7.0)),
+        (add(mul(H, mul(W, 3)), H), (2, 3.0)),
+        (mul(floordiv(add(H, 31), 32), floordiv(W, 16)), (2, 1 / 512)),
+        (sub(mul(H, 2), mul(W, 5)), (1, 7.0)),
+        (mod(mul(H, H), W), (1, 1.0)),
+        (minimum(mul(H, W), 1000), (0, 1000.0)),
+        (maximum(H, mul(W, 4)), (1, 4.0)),
+        (floordiv(mul(H, H), W), (2, 1.0)),
+    ],
+)
+def test_how_dims_grow(dim, found):
+    assert growth(dim) == found
+
+
+@pytest.mark.parametrize(("each", "held"), [(2, True), (3, False)])
+def test_what_is_larger_than_an_image_stays(each, held):
+    b = Build()
+    x = b.input(mul(mul(H, W), each), dtype=DType.I64)
+    list_of_all = b.map("mul($0, 2.0)", indices(b, mul(mul(H, W), each)))
+    after, _ = apply(GRIDS, b.graph(b.map("add($0, $1)", x, list_of_all)))
+    assert (ops(after) == "SizeConstant Pointwise") is held
 
 
 @pytest.mark.parametrize(
@@ -182,7 +209,7 @@ def test_it_outlives_its_process(tmp_path):
     assert loaded.nodes[0].op.text == after.nodes[0].op.text
 
 
-def test_each_result_has_the_precision_that_its_readers_want():
+def test_only_what_is_moved_is_rounded_like_other_values():
     b = Build()
     x = b.input(1, 4, H, W, dtype=DType.F32)
     floats = Pointwise(e.parse("$0"), DType.F32)
@@ -192,13 +219,15 @@ def test_each_result_has_the_precision_that_its_readers_want():
     wide = b.op(Conv2d(), x, weights)
     y = b.map("add($0, $1)", wide, scale)
     z = b.map("exp(mul($0, $1))", b.map("neg($0)", wide), places)
-    graph = b.graph(b.op(Conv2d(), y, weights), b.op(Softmax(1), z))
+    rows = b.map("mul($0, $1)", b.const(np.ones((1, 4, 1, 1)), np.float32), b.op(floats, grid(b)))
+    joint = b.op(Concat(1), y, rows)
+    graph = b.graph(b.op(Conv2d(groups=2), joint, weights), b.op(Softmax(1), z))
     after, _ = apply(GRIDS, graph)
     rounded, _ = apply(FLOAT16, after)
     verify(rounded)
     constant = next(node for node in rounded.nodes if isinstance(node.op, SizeConstant))
     kinds = {v.shape: v.dtype for v in constant.outputs}
-    assert kinds == {(H, W): DType.F16, (1,): DType.F32}
+    assert kinds == {(H, W): DType.F32, (1,): DType.F32, (1, 4, H, W): DType.F16}
 
 
 def test_the_standard_passes_fold_them_before_they_fuse():

@@ -91,6 +91,23 @@ def test_a_comparison_goes_into_the_choice_that_it_makes():
     assert ops(after) == "Pointwise"
 
 
+def test_a_comparison_goes_into_what_is_concluded_of_truths():
+    b = Build()
+    known = b.input(3, 4, dtype=DType.BOOL)
+    less = b.map("less($0, 2.0)", b.input(3, 4, dtype=DType.I64), dtype=DType.BOOL)
+    after = fused(b.graph(b.map("and($0, not($1))", known, less)), FUSE)
+    assert ops(after) == "Pointwise"
+
+
+def test_truths_of_two_types_of_numbers_are_found_apart():
+    b = Build()
+    one = b.map("less($0, 2.0)", b.input(3, dtype=DType.I64), dtype=DType.BOOL)
+    other = b.map("greater($0, 0.5)", b.input(3), dtype=DType.BOOL)
+    after = fused(b.graph(b.map("and($0, $1)", one, other)), FUSE)
+    assert ops(after) == "Pointwise Pointwise"
+    assert_refused(after, FUSE, "changes the element type")
+
+
 def _cast(b):
     return b.map("exp($0)", b.map("$0", b.input(3), dtype=DType.F32))
 

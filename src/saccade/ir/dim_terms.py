@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
-__all__ = ["Affine", "Dim", "Symbol", "Term"]
+__all__ = ["Affine", "Dim", "Symbol", "Term", "growth"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +62,26 @@ def _operand(dim: Dim) -> str:
     return f"({dim})" if bare or (isinstance(dim, int) and dim < 0) else str(dim)
 
 
-def degree(dim: Dim) -> int:
-    """As what power of the symbols, all of them together, a dim grows: 2 of `H*W`, 0 of a number.
+def growth(dim: Dim) -> tuple[int, float]:
+    """How a dim grows with sizes: the power of the symbols, all of them together, and a factor.
 
-    A bound: `H*W//W` counts as 2.
+    2 and 3.0 of `3*H*W + H`, 1 and 0.25 of `H//4`. Both are bounds: `H*W//W` counts as `H*W`.
     """
-    return 0 if isinstance(dim, int) else max(_atom_degree(atom) for atom, _ in dim.terms)
+    if isinstance(dim, int):
+        return 0, float(abs(dim))
+    parts = [(power, factor * abs(c)) for a, c in dim.terms for power, factor in [_atom_growth(a)]]
+    highest = max(power for power, _ in parts)
+    return highest, sum(factor for power, factor in parts if power == highest)
 
 
-def _atom_degree(atom: Symbol | Term) -> int:
+def _atom_growth(atom: Symbol | Term) -> tuple[int, float]:
     if isinstance(atom, Symbol):
-        return 1
-    left, right = degree(atom.left), degree(atom.right)
+        return 1, 1.0
+    left, right = growth(atom.left), growth(atom.right)
     if atom.op == "mul":
-        return left + right
+        return left[0] + right[0], left[1] * right[1]
     if atom.op == "max":
         return max(left, right)
-    # A remainder is smaller than the divisor.
-    return min(left, right) if atom.op in ("min", "mod") else left
+    if atom.op in ("min", "mod"):  # a remainder is smaller than the divisor
+        return min(left, right)
+    return left if right[0] else (left[0], left[1] / right[1])

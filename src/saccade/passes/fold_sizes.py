@@ -7,7 +7,8 @@ shifted windows: files that take any size compute them from the shapes of their 
 plan's sizes are known so are they, as plainly as other constants.
 
 Must not touch what is cheaper to repeat than to store: an element that is repeated, and views of
-constants; nor what takes long to compute with NumPy, or differs from run to run.
+constants; nor what is larger than an image, takes long to compute with NumPy, or differs from run
+to run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import MappingProxyType
 
 from saccade.ir import DType, Graph, Node, Value, embed
 from saccade.ir.dim import product, symbols_of
-from saccade.ir.dim_terms import degree
+from saccade.ir.dim_terms import growth
 from saccade.opdefs import (
     ArgReduce,
     BitCast,
@@ -29,6 +30,7 @@ from saccade.opdefs import (
     Move,
     Pointwise,
     Reduce,
+    ScatterRows,
     SizeConstant,
 )
 from saccade.opdefs.size_constant import Indices
@@ -36,8 +38,10 @@ from saccade.passes._pass import Pass
 
 __all__ = ["GRIDS", "PASS", "fold"]
 
-_QUICK = (ArgReduce, BitCast, Concat, CumSum, Gather, Move, Pointwise, Reduce)
+_QUICK = (ArgReduce, BitCast, Concat, CumSum, Gather, Move, Pointwise, Reduce, ScatterRows)
 """What NumPy does about as fast as memory."""
+_MOST_BYTES = (1 << 20, 1 << 12, 16)
+"""Of a value, by that power: in all, for each row or column, for each pixel."""
 _NAME = "sizes"
 
 
@@ -46,7 +50,7 @@ def fold(graph: Graph, most: int) -> Graph:
 
     Args:
         graph: Left as it is.
-        most: As what power of the sizes the number of elements of a value may grow.
+        most: As what power of the sizes the number of elements of a value may grow: 2 at most.
     """
     found = _Sized(graph, most)
     if not found.wanted:
@@ -87,7 +91,8 @@ class _Sized:
             return False
         if not all(v in self.makers or v in self.graph.constants for v in node.inputs):
             return False
-        if degree(product(node.output.shape)) > self.most:
+        power, factor = growth(product(node.output.shape))
+        if power > self.most or factor * node.output.dtype.itemsize > _MOST_BYTES[power]:
             return False
         # What no size is part of was folded, or is too large to be kept.
         return (

@@ -32,6 +32,7 @@ from saccade.opdefs import (
     Pointwise,
     RoiAlign,
     RoiPool,
+    ScatterRows,
     SizeConstant,
     Softmax,
     TopK,
@@ -43,7 +44,7 @@ from saccade.passes.canonicalise import NOTHING
 
 __all__ = ["FLOAT16", "PASS"]
 
-_MOVES = (Move, Concat, Pad, Gather, GatherNd)
+_MOVES = (Move, Concat, Pad, Gather, GatherNd, ScatterRows)
 _BITS = "its bits are read"
 # x ** p multiplies a relative error by p.
 _STEEPEST_POWER = 4.0
@@ -70,21 +71,27 @@ def refuse(editor: Editor, node: Node) -> str | None:
         return "it gives numbers of what it ranks"
     if isinstance(node.op, CumSum):
         return "running sums round at every element"
+    if isinstance(node.op, ScatterRows) and node.op.reduction in ("add", "mul"):
+        return "what is added to rows is rounded each time"
     if isinstance(node.op, Pointwise):
         reason = _sensitive(node)
         if reason:
             return reason
     if isinstance(node.op, Move) and _moves_on(editor, node):
         return "what it moves stays float32"
-    found = [_wanted(editor, value) for value in node.outputs if value.dtype is DType.F32]
-    if _apart(node) and None in found:
-        return None
-    return next(filter(None, found), None)
+    if isinstance(node.op, SizeConstant):
+        moved = any(v.dtype is DType.F32 and not _wanted_of_sizes(editor, v) for v in node.outputs)
+        return None if moved else "it is held, as constants are"
+    return next(filter(None, (_wanted(editor, value) for value in node.outputs)), None)
 
 
-def _apart(node: Node) -> bool:
-    """Whether each result is stored as its own readers want it."""
-    return isinstance(node.op, SizeConstant)
+def _wanted_of_sizes(editor: Editor, value: Value) -> bool:
+    """Whether what follows from sizes stays as it is: it is read like the model's constants.
+
+    Only what is moved has to be of the type of its result.
+    """
+    moved = any(isinstance(r.op, _MOVES) and value in _moved(r) for r in editor.readers(value))
+    return not moved or _wanted(editor, value) is not None
 
 
 def _moves_on(editor: Editor, node: Node) -> bool:
@@ -157,6 +164,8 @@ def _reason(e: Expr) -> str | None:
 
 def _moved(node: Node) -> tuple[Value, ...]:
     """The operands that a move takes elements from."""
+    if isinstance(node.op, ScatterRows):
+        return node.inputs[::2]
     return node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
 
 
@@ -164,9 +173,10 @@ def _rewrite(editor: Editor, node: Node, dtype: DType) -> None:
     """Store the results in `dtype`."""
     inputs = list(node.inputs)
     if isinstance(node.op, _MOVES):
-        for i, value in enumerate(_moved(node)):
-            inputs[i] = _rounded(editor, node, value, dtype)
-    keep = {v for v in node.outputs if _wanted(editor, v)} if _apart(node) else ()
+        moved = _moved(node)
+        inputs = [_rounded(editor, node, v, dtype) if v in moved else v for v in inputs]
+    own = isinstance(node.op, SizeConstant)
+    keep = {v for v in node.outputs if own and _wanted_of_sizes(editor, v)}
     editor.retype(node, inputs, dtype, keep)
 
 

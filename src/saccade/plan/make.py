@@ -98,9 +98,7 @@ def make(
     return plan
 
 
-def _check_room(
-    arena: int, laid: GraphLayout, sizes: Mapping[str, int], limits: Limits
-) -> None:
+def _check_room(arena: int, laid: GraphLayout, sizes: Mapping[str, int], limits: Limits) -> None:
     """Raise if what a plan needs for its own sizes is more than it may take."""
     taken = arena + sum(buffer.nbytes for buffer in laid.buffers if buffer.made is not None)
     if taken > limits.arena_bytes:

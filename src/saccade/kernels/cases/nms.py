@@ -90,6 +90,8 @@ CASES = (
     _classes("classes-one-box", 1, 1, 1),
     _classes("classes-the-best", 1, 2, 150, most=1),
     _classes("classes-many-strips", 1, 1, 500, iou=0.4, corners=CornerBoxes(1000, 100)),
+    _classes("classes-of-many", 1, 1, 2500, score=0.25, iou=0.4, corners=CornerBoxes(4000, 100)),
+    _classes("classes-of-many-that-stay", 1, 2, 2100, most=900, corners=CornerBoxes(9000, 60)),
     _classes("classes-no-boxes", 2, 2, 60, most=60, iou=0.25, corners=SPECIAL),
     _classes("classes-f16", 2, 2, 70, most=20, score=0.5, dtype=F16),
     _classes("classes-no-images", 0, 3, 5),

@@ -1,5 +1,6 @@
 """Greedy suppression of boxes in strips of their order, wholly on the device.
 
+    members, gather (`NonMaxSuppression` of many) which boxes take part, in a list
     order           each box's place, by counting those that come before it
     compare         for each strip: which of its boxes would drop which other one, as bits, and
                     which boxes from there on are dropped by those of the strip before that stay
@@ -9,8 +10,9 @@
 Boxes that come by group are compared with what stays of their own group alone.
 
 So launches go with count / STRIP, but for what no box reaches they end at once; memory goes with
-count, not with its square. Floor: two launches a strip, and count² / 2 comparisons of boxes (about
-20 operations each) if all stay.
+count, not with its square. Where there may be many boxes, a strip is resolved in parts: launches
+that no box reaches take time as well. Floor: two launches a strip, and count² / 2 comparisons of
+boxes (about 20 operations each) if all stay.
 """
 
 from __future__ import annotations
@@ -19,57 +21,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant
-from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, operation_micros
+from saccade.kernels.cuda.nms.suppress_config import (
+    KINDS,
+    LISTS,
+    ORDER_BLOCK,
+    ORDERED,
+    ROWS,
+    SuppressConfig,
+    block_of,
+    entry_of,
+)
 from saccade.opdefs import Nms, NonMaxSuppression
 
 __all__ = ["NMS_SUPPRESS", "SuppressConfig"]
 
-# Boxes of a program and those that it compares them with at a time: of overlaps, of scores.
-_ROWS, _OTHERS = 128, 32
-_ORDER_BLOCK, _ORDER_OTHERS = 32, 128
 _LATER = 256  # programs that go on with a group behind its strip
+_PROGRAMS = 2112  # that compare boxes of all problems: of more blocks each has several in turn
+_LISTED = 2048  # boxes of a problem from which on those that take part are listed first
+_LIST_BLOCK = 512
 _COMPARISON = 20  # operations for a pair of boxes (an estimate)
 _RESOLVE = 6.0  # microseconds of the longest strip, if boxes reach it (an estimate)
-_STRIPS = (1024, 512, 256, 128, 64)  # boxes that one program resolves
-_RESOLVE_WARPS = {1024: 16, 512: 8, 256: 4, 128: 2, 64: 1}
-_ORDERED = ("ranked", "corners", "kinds", "taken", "dropped")  # what `order` writes
-_KINDS = ("ranked", "corners", "kinds", "taken", "counts", "pairs", "kept", "kept_kinds", "dropped")
-
-
-@dataclass(frozen=True)
-class SuppressConfig:
-    """What the code of one phase depends on; what a phase does not, has its default.
-
-    Attributes:
-        phase: The Triton function.
-        boxes, scores: Elements that they are stored in.
-        double: Whether boxes are compared in float64.
-        grouped: Whether boxes of different groups leave each other alone.
-        ordered: Whether boxes come by group and then by falling score.
-        classes: Whether the operator is `NonMaxSuppression`.
-        centred: See there.
-        least: What scores have to exceed; None for no threshold.
-        threshold: What ratios have to exceed, as the arithmetic's type has it.
-        strip: Boxes of a strip.
-    """
-
-    phase: str
-    boxes: str = "fp32"
-    scores: str = "fp32"
-    double: bool = False
-    grouped: bool = False
-    ordered: bool = False
-    classes: bool = False
-    centred: bool = False
-    least: float | None = None
-    threshold: float = 0.0
-    strip: int = 0
+_PARTS = (1024, 512, 256, 128, 64)  # boxes that one program resolves at a time
+_SHORT, _LONGER = 4, 8  # strips of one part, and parts of those behind them where few boxes come
+_PAIR_BYTES = 64 << 20  # of all problems' pairs, in strips of parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +79,7 @@ def _supports(call: CudaCall) -> str | None:
         return f"a threshold of {op.iou_threshold}"
     sizes = _Sizes.of(call)
     views = (*call.inputs, *call.outputs)
-    strips = sizes.problems * _STRIPS[0] ** 2 // 32
+    strips = sizes.problems * _PARTS[0] ** 2 // 32
     if max(*(view.extent for view in views), 5 * sizes.problems * sizes.count, strips) >= 1 << 31:
         return "2^31 elements or more"
     return None
@@ -105,31 +87,72 @@ def _supports(call: CudaCall) -> str | None:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     sizes = _Sizes.of(call)
-    least = next((s for s in reversed(_STRIPS) if s >= sizes.count), _STRIPS[0])
-    found = [
-        (_micros(call, sizes, strip), strip) for strip in _STRIPS if least >= strip >= least // 4
-    ]
-    for micros, strip in sorted(found):
-        yield Variant(micros, partial(_launches, call, sizes, strip))
+    least = next((s for s in reversed(_PARTS) if s >= sizes.count), _PARTS[0])
+    found = [_even(sizes, part) for part in _PARTS if least >= part >= least // 4]
+    if _listed(call, sizes) and sizes.problems * (_LONGER * least) ** 2 // 8 <= _PAIR_BYTES:
+        found = [_growing(sizes, least)]
+    for micros, strips in sorted((_micros(call, sizes, strips), strips) for strips in found):
+        yield Variant(micros, partial(_launches, call, sizes, strips))
 
 
-def _micros(call: CudaCall, sizes: _Sizes, strip: int) -> float:
+def _listed(call: CudaCall, sizes: _Sizes) -> bool:
+    """Whether boxes may take part or not, and are worth a list of those that do."""
+    return isinstance(call.op, NonMaxSuppression) and sizes.count >= _LISTED
+
+
+class _Strip(NamedTuple):
+    """Boxes that are resolved together.
+
+    Attributes:
+        first: The first of them.
+        size: How many there are at most.
+        part: As many of them are resolved at a time.
+    """
+
+    first: int
+    size: int
+    part: int
+
+
+_Strips = tuple[_Strip, ...]
+
+
+def _even(sizes: _Sizes, part: int) -> _Strips:
+    return tuple(_Strip(first, part, part) for first in range(0, max(1, sizes.count), part))
+
+
+def _growing(sizes: _Sizes, part: int) -> _Strips:
+    """Longer strips behind the first ones: boxes seldom reach them, and each has two launches.
+
+    Pairs within a strip are compared whether or not a box is dropped by one before it.
+    """
+    strips: list[_Strip] = []
+    first = 0
+    while first < sizes.count:
+        short = len(strips) < _SHORT
+        strips.append(
+            _Strip(first, part if short else _LONGER * part, part if short else part // 2)
+        )
+        first += strips[-1].size
+    return tuple(strips)
+
+
+def _micros(call: CudaCall, sizes: _Sizes, strips: _Strips) -> float:
     """With every box taking part, and half of the pairs looked at."""
-    strips = -(-sizes.count // strip)
-    pairs = sizes.problems * sizes.count * (sizes.count + strip) / 2
+    pairs = sizes.problems * sizes.count * (sizes.count + strips[0].size) / 2
     busy = operation_micros(call, pairs * _COMPARISON)
-    return LAUNCH * (1 + 2 * strips) + busy + strips * _RESOLVE * strip / _STRIPS[0]
+    launches = 1 + 2 * len(strips) + 2 * _listed(call, sizes)
+    return LAUNCH * launches + busy + _RESOLVE * sum(one.size for one in strips) / _PARTS[0]
 
 
-def _launches(call: CudaCall, sizes: _Sizes, strip: int) -> tuple[Launch, ...]:
-    strips = max(1, -(-sizes.count // strip))
-    temps = _temps(call, sizes, strip, strips)
-    launches = [_order(call, sizes, temps)]
-    for number in range(strips):
-        launches.append(_compare(call, sizes, temps, strip, (number, strips)))
-        launches.append(_resolve(call, sizes, temps, strip, (number, strips)))
+def _launches(call: CudaCall, sizes: _Sizes, strips: _Strips) -> tuple[Launch, ...]:
+    temps = _temps(call, sizes, strips)
+    launches = _ordered_boxes(call, sizes, temps)
+    for number in range(len(strips)):
+        launches.append(_compare(call, sizes, temps, strips, number))
+        launches.append(_resolve(call, sizes, temps, strips, number))
     if isinstance(call.op, NonMaxSuppression):
-        launches.append(_rows(call, sizes, temps, strips))
+        launches.append(_rows(call, sizes, temps, len(strips)))
     return tuple(launches)
 
 
@@ -145,21 +168,35 @@ def _ordered(call: CudaCall) -> bool:
     return isinstance(call.op, Nms) and call.op.ordered
 
 
-def _temps(call: CudaCall, sizes: _Sizes, strip: int, strips: int) -> dict[str, Operand]:
+def _temps(call: CudaCall, sizes: _Sizes, strips: _Strips) -> dict[str, Operand]:
     """The temporaries that `suppress_code` describes, and `stays`: boxes by problem."""
     wide, kinds = 8 if _double(call) else 4, 8 * _grouped(call)
     boxes = sizes.problems * sizes.count
+    listed = boxes * _listed(call, sizes)
+    strip = _room(strips)
     nbytes = {
         "ranked": 4 * boxes, "corners": 5 * wide * boxes, "kinds": kinds * boxes,
-        "taken": 4 * sizes.problems, "counts": 4 * sizes.problems * (strips + 1),
+        "taken": 4 * sizes.problems, "counts": 4 * sizes.problems * (len(strips) + 1),
         "pairs": sizes.problems * strip * strip // 8, "kept": 5 * wide * sizes.problems * strip,
         "kept_kinds": kinds * sizes.problems * strip, "dropped": boxes,
-        "stays": 4 * sizes.problems * sizes.most,
+        "stays": 4 * sizes.problems * sizes.most, "words": sizes.problems * strip // 8,
+        "listed": 4 * listed, "levels": 4 * listed,
+        "blocks": 4 * sizes.problems * -(-sizes.count // _LIST_BLOCK),
     }  # fmt: skip
     return {name: Temp(i, max(16, n)) for i, (name, n) in enumerate(nbytes.items())}
 
 
-def _order(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand]) -> Launch:
+def _room(strips: _Strips) -> int:
+    """Boxes of the longest one."""
+    return max(one.size for one in strips)
+
+
+def _lanes(sizes: _Sizes, blocks: int) -> int:
+    """Programs of a problem for so many blocks of boxes."""
+    return min(blocks, max(16, _PROGRAMS // max(1, sizes.problems)))
+
+
+def _ordered_boxes(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand]) -> list[Launch]:
     op: Nms | NonMaxSuppression = call.op
     boxes, scores = call.inputs[:2]
     classes = isinstance(op, NonMaxSuppression)
@@ -172,58 +209,76 @@ def _order(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand]) -> Launch:
         of_class = scores.strides[0], scores.strides[1]
         least = None if op.score_threshold is None else float(np.float32(op.score_threshold))
         config = replace(config, centred=op.centred, least=least)
-    integers = {
-        "count": sizes.count, "classes": scores.shape[1] if classes else 1,
+    counted = {"count": sizes.count, "classes": scores.shape[1] if classes else 1}
+    of_box = {
         "box_image": boxes.strides[0] if classes else 0,
         "box_row": boxes.strides[-2], "box_step": boxes.strides[-1],
-        "score_image": of_class[0], "score_class": of_class[1], "score_row": scores.strides[-1],
-        "group_row": call.inputs[2].strides[0] if _grouped(call) else 0,
     }  # fmt: skip
+    of_score = {
+        "score_image": of_class[0], "score_class": of_class[1], "score_row": scores.strides[-1],
+    }  # fmt: skip
+    parts = -(-sizes.count // ORDER_BLOCK)
+    if _listed(call, sizes):
+        lists, lanes = {name: temps[name] for name in LISTS}, _lanes(sizes, parts)
+        blocks = sizes.problems * -(-sizes.count // _LIST_BLOCK)
+        chosen = replace(config, boxes="fp32", centred=False, block=_LIST_BLOCK)
+        found: dict[str, Operand] = {"scores": In(1), "blocks": temps["blocks"]}
+        ordered = {name: temps[name] for name in ("ranked", "corners", "taken")}
+        return [
+            Launch(replace(chosen, phase="members"), found, counted | of_score, blocks),
+            Launch(
+                replace(chosen, phase="gather"), found | lists | {"taken": temps["taken"]},
+                counted | of_score, blocks,
+            ),
+            Launch(
+                replace(config, phase="order_listed", scores="fp32", least=None),
+                {"boxes": In(0)} | lists | ordered, counted | of_box | {"lanes": lanes},
+                sizes.problems * lanes,
+            ),
+        ]  # fmt: skip
     groups = In(2 if _grouped(call) else 0)  # what is not grouped reads none
     operands: dict[str, Operand] = {"boxes": In(0), "scores": In(1), "groups": groups}
-    operands |= {name: temps[name] for name in _ORDERED}
-    programs = sizes.problems * -(-sizes.count // _ORDER_BLOCK)
-    return Launch(config, operands, integers, programs)
+    operands |= {name: temps[name] for name in ORDERED}
+    group_row = call.inputs[2].strides[0] if _grouped(call) else 0
+    integers = counted | of_box | of_score | {"group_row": group_row}
+    return [Launch(config, operands, integers, sizes.problems * parts)]
 
 
 def _compare(
-    call: CudaCall, sizes: _Sizes, temps: dict[str, Operand], strip: int, number: tuple[int, int]
+    call: CudaCall, sizes: _Sizes, temps: dict[str, Operand], strips: _Strips, number: int
 ) -> Launch:
+    strip = strips[number]
     config = SuppressConfig(
         "compare", double=_double(call), grouped=_grouped(call), ordered=_ordered(call),
-        threshold=_threshold(call), strip=strip,
+        threshold=_threshold(call), strip=strip.size, room=_room(strips),
     )  # fmt: skip
-    integers = {"count": sizes.count, "strip": number[0], "strips": number[1], "most": sizes.most}
-    operands = {name: temps[name] for name in _KINDS if name != "ranked"}
-    inner = max(1, strip // _ROWS) * (strip // 32)
-    later = -(-(sizes.count - number[0] * strip) // _block(config)[0]) if number[0] else 0
+    inner = max(1, strip.size // ROWS) * (strip.size // 32)
+    later = -(-(sizes.count - strip.first) // block_of(config)[0]) if number else 0
     later = min(later, _LATER) if config.ordered else later
-    programs = sizes.problems * (inner + later) if sizes.count else 0
-    return Launch(config, operands, integers, programs)
+    lanes = _lanes(sizes, inner + later)
+    integers = _of_strip(sizes, strips, number) | {"lanes": lanes}
+    operands = {name: temps[name] for name in KINDS if name != "ranked"}
+    return Launch(config, operands, integers, sizes.problems * lanes if sizes.count else 0)
 
 
-def _block(config: SuppressConfig) -> tuple[int, int]:
-    """Boxes of a program that drops, and of those that stay at a time.
-
-    In order few programs have anything to do, and few steps are what counts.
-    """
-    if config.ordered:
-        return (8, 128) if config.double else (16, 256)
-    return (32 if config.double else 64), _OTHERS
+def _of_strip(sizes: _Sizes, strips: _Strips, number: int) -> dict[str, int]:
+    return {
+        "count": sizes.count, "strip": number, "strips": len(strips),
+        "first": strips[number].first, "most": sizes.most,
+    }  # fmt: skip
 
 
 def _resolve(
-    call: CudaCall, sizes: _Sizes, temps: dict[str, Operand], strip: int, number: tuple[int, int]
+    call: CudaCall, sizes: _Sizes, temps: dict[str, Operand], strips: _Strips, number: int
 ) -> Launch:
     classes = isinstance(call.op, NonMaxSuppression)
     config = SuppressConfig(
-        "resolve", double=_double(call), grouped=_grouped(call), classes=classes, strip=strip
-    )
-    integers = {
-        "count": sizes.count, "strip": number[0], "strips": number[1], "most": sizes.most,
-        "pitch": sizes.most, "step": 1 if classes else call.outputs[0].strides[0],
-    }  # fmt: skip
-    operands = {name: temps[name] for name in _KINDS}
+        "resolve", double=_double(call), grouped=_grouped(call), classes=classes,
+        strip=strips[number].size, part=strips[number].part, room=_room(strips),
+    )  # fmt: skip
+    step = 1 if classes else call.outputs[0].strides[0]
+    integers = _of_strip(sizes, strips, number) | {"pitch": sizes.most, "step": step}
+    operands = {name: temps[name] for name in (*KINDS, "words")}
     operands["selected"] = temps["stays"] if classes else Out(0)
     return Launch(config, operands, integers, sizes.problems)
 
@@ -251,72 +306,6 @@ def _threshold(call: CudaCall) -> float:
     return float(np.nextafter(near, np.float32(-np.inf)) if float(near) > exact else near)
 
 
-def _entry(config: SuppressConfig) -> Entry:
-    pointers, integers, constants, warps = _PHASES[config.phase](config)
-    core = f"nms.suppress_code:{config.phase}"
-    return Entry(core, pointers, integers, constants, warps=warps, contract=False)
-
-
-_Code = tuple[
-    tuple[tuple[str, str], ...], tuple[str, ...], dict[str, int | float | bool | str], int
-]
-
-
-def _typed(config: SuppressConfig, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Temporaries with their elements."""
-    elements = {"corners": "fp64" if config.double else "fp32", "dropped": "i8"}
-    elements |= {"kept": elements["corners"], "kinds": "i64", "kept_kinds": "i64"}
-    return tuple((name, elements.get(name, "i32")) for name in names)
-
-
-def _order_code(config: SuppressConfig) -> _Code:
-    stored = (("boxes", config.boxes), ("scores", config.scores), ("groups", "i64"))
-    pointers = (*stored, *_typed(config, _ORDERED))
-    integers = (
-        "count", "classes", "box_image", "box_row", "box_step", "score_image", "score_class",
-        "score_row", "group_row",
-    )  # fmt: skip
-    constants: dict[str, int | float | bool | str] = {
-        "BLOCK": _ORDER_BLOCK, "OTHERS": _ORDER_OTHERS, "CLASSES": config.classes,
-        "CENTRED": config.centred, "DOUBLE": config.double, "BOUNDED": config.least is not None,
-        "DOUBLE_SCORES": config.scores == "fp64" and not config.classes,
-        "GROUPED": config.grouped, "ORDERED": config.ordered, "LEAST": config.least or 0.0,
-    }  # fmt: skip
-    return pointers, integers, constants, 4
-
-
-def _compare_code(config: SuppressConfig) -> _Code:
-    pointers = _typed(config, tuple(name for name in _KINDS if name != "ranked"))
-    constants: dict[str, int | float | bool | str] = {
-        "STRIP": config.strip, "ROWS": min(config.strip, _ROWS), "BLOCK": _block(config)[0],
-        "OTHERS": _block(config)[1], "LATER": _LATER, "THRESHOLD": config.threshold,
-        "DOUBLE": config.double, "GROUPED": config.grouped, "ORDERED": config.ordered,
-    }  # fmt: skip
-    return pointers, ("count", "strip", "strips", "most"), constants, 4
-
-
-def _resolve_code(config: SuppressConfig) -> _Code:
-    selected = "i32" if config.classes else "i64"
-    pointers = (*_typed(config, _KINDS), ("selected", selected))
-    constants: dict[str, int | float | bool | str] = {
-        "STRIP": config.strip, "CLASSES": config.classes, "GROUPED": config.grouped,
-    }  # fmt: skip
-    integers = ("count", "strip", "strips", "most", "pitch", "step")
-    return pointers, integers, constants, _RESOLVE_WARPS[config.strip]
-
-
-def _rows_code(_config: SuppressConfig) -> _Code:
-    pointers = (("counts", "i32"), ("stays", "i32"), ("selected", "i64"), ("number", "i64"))
-    integers = (
-        "problems", "classes", "strips", "most", "capacity", "programs", "y_row", "y_step",
-    )  # fmt: skip
-    return pointers, integers, {"BLOCK": 128}, 4
-
-
-_PHASES = {
-    "order": _order_code, "compare": _compare_code, "resolve": _resolve_code, "rows": _rows_code,
-}  # fmt: skip
-
 NMS_SUPPRESS = CudaKernel(
-    "nms.suppress", (Nms, NonMaxSuppression), SuppressConfig, _supports, _variants, _entry
+    "nms.suppress", (Nms, NonMaxSuppression), SuppressConfig, _supports, _variants, entry_of
 )
