@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from saccade.ir import DType, Factor, IndexMap
-from saccade.kernels.base import Call, View
+from saccade.kernels.base import Call, Out, View
 from saccade.kernels.cuda import kernel_named
 from saccade.kernels.cuda.movement.loop_axes import collapsed, division, power_dividing
 from saccade.kernels.cuda.movement.walk_plan import walks
-from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
+from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad, ScatterRows
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
 
 COPY, CONCAT, PAD, GATHER, EXCHANGE = (
     kernel_named(f"movement.{name}") for name in ("copy", "concat", "pad", "gather", "exchange")
 )
+
+
+SCATTER = kernel_named("movement.scatter")
 
 
 def call_of(op, inputs, out):
@@ -272,3 +276,24 @@ def test_transposes_are_rectangles():
     assert EXCHANGE.supports(call) == "rectangles do"
     same = call_of(op, [row_major(DType.F32, shape)], row_major(DType.F32, shape))
     assert EXCHANGE.supports(same) == "neighbours stay neighbours"
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_rows_without_updates_are_left_alone_in_the_place_of_the_data(reduction):
+    rng = np.random.default_rng(0)
+    data, updates = (rng.standard_normal((n, 6)).astype(np.float32) for n in (40, 5))
+    arrays = [data, np.array([3, -1, 39, 0, 17]), updates]
+    inputs = [row_major(DType.of(a.dtype), a.shape) for a in arrays]
+    call = call_of(ScatterRows(reduction), inputs, row_major(DType.F32, data.shape))
+    (truth,) = call.op.reference(*arrays)
+    for variant in SCATTER.variants(call):
+        *first, apply = variant.launches
+        assert np.array_equal(interpret(SCATTER, call, arrays, [*first, apply])[0], truth)
+        # As if the result lay where the data are, which is guarded memory here: NaN all over.
+        place = replace(apply, operands={**apply.operands, "data": Out(0)})
+        (found,) = interpret(SCATTER, call, arrays, [*first, place])
+        written = [0, 3, 17, 39]
+        left = np.delete(found, written, 0)
+        assert np.isnan(left).all()
+        wanted = updates[[3, 0, 4, 2]] if reduction == "none" else np.full((4, 6), np.nan)
+        assert np.array_equal(found[written], wanted, equal_nan=True)

@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from saccade.ir import DType
+from saccade.errors import ModelError
+from saccade.ir import DType, TensorType
 from saccade.kernels.base import Call, Out
 from saccade.kernels.cuda.roi.align import ROI_ALIGN
 from saccade.kernels.cuda.roi.pool import ROI_POOL
 from saccade.kernels.cuda.roi.pool_windows import ROI_POOL_WINDOWS
 from saccade.kernels.cuda.roi.ps import PS_ROI
 from saccade.kernels.select import Candidates
+from saccade.layout.views import channels_last
 from saccade.opdefs import PsRoi, RoiAlign, RoiPool
 from saccade.testing.kernels import row_major
 from saccade.testing.triton import H200, interpret
@@ -54,6 +56,38 @@ def check(kernel, op, rows, channels=3):
 def test_enormous_boxes_are_sampled_where_the_image_is():
     check(ROI_ALIGN, RoiAlign((2, 1)), HUGE, 2)
     check(PS_ROI, PsRoi((1, 2)), HUGE, 4)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("number", [0, 2, 5, 9])
+def test_boxes_beyond_their_number_take_no_time(last, number):
+    """Their results are left as they were: here as what guarded memory begins with."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 5, 6, 7)).astype(np.float32)
+    boxes = np.array([(0, 0, 5, 4), (1, 2, 6, 6), (0, 1, 3, 3), (2, 2, 4, 5), (1, 1, 2, 2)])
+    images = np.array([0, 1, 1, 0, 1])
+    arrays = [x, boxes.astype(np.float32), images, np.array([number])]
+    op = RoiAlign((3, 2), counted=True)
+    (truth,) = op.reference(*arrays)
+    assert np.array_equal(truth, RoiAlign((3, 2)).reference(*arrays[:3])[0])
+    order = channels_last if last else row_major
+    inputs = (
+        order(DType.F32, x.shape),
+        *(row_major(DType.of(a.dtype), a.shape) for a in arrays[1:]),
+    )
+    call = Call(op, inputs, (order(DType.F32, truth.shape),), (False,) * 4, H200)
+    for variant in ROI_ALIGN.variants(call):
+        (found,) = interpret(ROI_ALIGN, call, arrays, variant.launches)
+        assert np.allclose(found[:number], truth[:number], rtol=1e-4, atol=1e-5)
+        assert np.isnan(found[number:]).all()
+
+
+def test_a_number_of_boxes_is_one_integer():
+    views = [TensorType(DType.F32, (1, 3, 8, 8)), TensorType(DType.F32, (4, 5))]
+    with pytest.raises(ModelError, match="takes their number"):
+        RoiAlign((2, 2), counted=True).infer([*views, TensorType(DType.F32, (1,))])
+    with pytest.raises(ModelError, match="takes x and boxes"):
+        RoiAlign((2, 2), counted=True).infer(views[:2])
 
 
 def test_what_is_not_visited_counts_as_zero():

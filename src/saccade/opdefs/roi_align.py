@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs import _roi_numpy
 from saccade.opdefs._regions import count_bad, expect_regions, with_report
@@ -52,7 +53,8 @@ class RoiAlign(_Sampled):
     """Every bin of every box is the mean of bilinear samples of the box's image.
 
     Operands: x [N, C, H, W], then boxes [K, 5] of (image, x1, y1, x2, y2), or boxes [K, 4] and
-    the images' numbers [K].
+    the images' numbers [K]; where `counted` is set int64 [1], how many of the boxes are true:
+    results of the others may be anything.
     Results: [K, C, P, Q], and where `report` is set int32 [1]: how many boxes name an image that
     is not there. Their bins are zeros, as are those of boxes of NaN or of infinite size.
 
@@ -66,18 +68,23 @@ class RoiAlign(_Sampled):
         mode: "average", or "max": the largest of the weighted pixels under all samples (a
             sample's four corners each by itself, as onnxruntime does it); samples outside are 0.
         report: Whether bad boxes are counted.
+        counted: Whether there is a number of boxes.
     """
 
+    counted: bool = False
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        expect(self, len(inputs) >= 2, "takes x and boxes")
-        x, *boxes = inputs
+        expect(self, len(inputs) >= 2 + self.counted, "takes x and boxes")
+        if self.counted:
+            expect(self, inputs[-1] == TensorType(DType.I64, (1,)), "takes their number")
+        x, *boxes = inputs[: len(inputs) - self.counted]
         expect_regions(self, x, boxes)
         self._expect_attributes()
         result = TensorType(x.dtype, (boxes[0].shape[0], x.shape[1], *self.bins))
         return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        x, *boxes = inputs
+        x, *boxes = inputs[: len(inputs) - self.counted]
         samples, kind = self._samples(x, boxes), accumulator(x.dtype)
         result = np.zeros((len(boxes[0]), x.shape[1], *self.bins), kind)
         bad = 0

@@ -67,6 +67,8 @@ def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     refused = refuse_types((x, out), FLOATS)
+    if call.op.counted:
+        return "a number of boxes that only a run finds"
     if refused is not None:
         return refused
     if out.dtype is not x.dtype and wide(out.dtype.value) != wide(x.dtype.value):

@@ -75,6 +75,9 @@ def apply(
     u_at = column if U_UNIT else column * u_column
     y_at = column if Y_UNIT else column * y_column
     head = tl.load(heads + row, mask=row < rows, other=-1 if REDUCTION == "none" else count)
+    # In the place of the data all is there already but what updates change.
+    apart = row * 0 + (data.to(tl.int64) - y.to(tl.int64))
+    mask = mask & (((head >= 0) & (head < count)) | (apart != 0))[:, None]
     if REDUCTION == "none":
         kept = mask & (head < 0)[:, None]
         old = tl.load(data + (row * d_row)[:, None] + d_at[None, :], mask=kept, other=0)

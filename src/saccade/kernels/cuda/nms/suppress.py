@@ -45,6 +45,7 @@ __all__ = ["NMS_SUPPRESS", "SuppressConfig"]
 
 _LATER = 256  # programs that go on with a group behind its strip
 _PROGRAMS = 2112  # that compare boxes of all problems: of more blocks each has several in turn
+_FILLERS, _FILLED = 132, 256  # programs that write zeros behind what stays, and rows of each
 _LISTED = 2048  # boxes of a problem from which on those that take part are listed first
 _LIST_BLOCK = 512
 _COMPARISON = 20  # operations for a pair of boxes (an estimate)
@@ -129,11 +130,9 @@ def _growing(sizes: _Sizes, part: int) -> _Strips:
     strips: list[_Strip] = []
     first = 0
     while first < sizes.count:
-        short = len(strips) < _SHORT
-        strips.append(
-            _Strip(first, part if short else _LONGER * part, part if short else part // 2)
-        )
-        first += strips[-1].size
+        size = part if len(strips) < _SHORT else _LONGER * part
+        strips.append(_Strip(first, size, part))
+        first += size
     return tuple(strips)
 
 
@@ -285,7 +284,8 @@ def _resolve(
 
 def _rows(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand], strips: int) -> Launch:
     selected = call.outputs[0]
-    programs = max(1, sizes.problems)
+    # What is not given is zeros, of all rows that there could be.
+    programs = max(1, sizes.problems, min(_FILLERS, -(-selected.shape[0] // _FILLED)))
     integers = {
         "problems": sizes.problems, "classes": max(1, call.inputs[1].shape[1]), "strips": strips,
         "most": sizes.most, "capacity": selected.shape[0], "programs": programs,

@@ -6,7 +6,7 @@ A problem is one class of one image, or all boxes of `Nms`. Temporaries, for eac
     corners [5, count]      x1, y1, x2, y2 and area, in that order
     kinds [count]           their groups
     taken [1]               how many boxes take part
-    pairs [STRIP, STRIP/32] of the strip in hand: bit b of word w of box i says that box 32·w + b
+    pairs [STRIP/32, STRIP] of the strip in hand: bit b of word w of box i says that box 32·w + b
                             drops it if it stays; only words of boxes before it are there
     dropped [count]         whether a box of an earlier strip dropped the box
     counts [strips + 1]     how many boxes of earlier strips stay; the first one is not written
@@ -66,7 +66,7 @@ def _pairs_of(
             if GROUPED:
                 near = near & (kind == tl.load(kinds + first + other, mask=known, other=0))
             bits = bits | ((near & (other < row)).to(tl.int32) << bit)
-        tl.store(pairs + row * (STRIP // 32) + word, bits)
+        tl.store(pairs + word * STRIP + row, bits)
 
 
 @triton.jit
@@ -189,17 +189,19 @@ def _resolve_part(
     at = part * PART + own
     there = first + at < n
     row = problem * count + first + at
-    theirs = pairs + problem * (STRIP * WORDS) + at[:, None] * WORDS + word[None, :]
+    theirs = pairs + problem * (STRIP * WORDS)
     # Nothing was dropped before the first strip.
     hit = tl.load(dropped + row, mask=there & (first + at > at), other=0).to(tl.int32)
     if PART < STRIP:
-        for other in range(0, part):
-            stayed = tl.load(words + problem * WORDS + other * OWN + word)
-            bits = tl.load(theirs + other * OWN, mask=there[:, None], other=0)
-            hit = hit | _dropped_by(bits, stayed)
-    bits = tl.load(  # four words at a time
-        theirs + part * OWN,
-        mask=there[:, None] & ((word // 4 * 128)[None, :] <= own[:, None]), other=0,
+        SOME: tl.constexpr = min(OWN, 8)  # whose loads are under way at the same time
+        for start in range(0, part * OWN, SOME):
+            for other in tl.static_range(SOME):
+                stayed = tl.load(words + problem * WORDS + start + other)
+                hit = hit | (tl.load(theirs + (start + other) * STRIP + at, mask=there) & stayed)
+        hit = (hit != 0).to(tl.int32)
+    bits = tl.load(
+        theirs + (part * OWN + word)[None, :] * STRIP + at[:, None],
+        mask=there[:, None] & ((word * 32)[None, :] <= own[:, None]), other=0,
     )  # fmt: skip
     open_ = (there & (hit == 0)).to(tl.int32)
     stays = open_

@@ -21,7 +21,7 @@ ROWS, _OTHERS = 128, 32
 """Boxes of a program and those that it compares them with at a time: of overlaps."""
 ORDER_BLOCK, _ORDER_OTHERS = 32, 128
 """The same of scores."""
-_RESOLVE_WARPS = {1024: 16, 512: 8, 256: 4, 128: 2, 64: 1, 32: 1}
+_RESOLVE_WARPS = {1024: 16, 512: 8, 256: 4, 128: 2, 64: 1}
 ORDERED = ("ranked", "corners", "kinds", "taken", "dropped")
 """Temporaries that `order` writes."""
 KINDS = ("ranked", "corners", "kinds", "taken", "counts", "pairs", "kept", "kept_kinds", "dropped")
@@ -150,9 +150,7 @@ def _resolve_code(config: SuppressConfig) -> _Code:
         "STRIP": config.strip, "ROOM": config.room, "PART": config.part, "CLASSES": config.classes,
         "GROUPED": config.grouped,
     }  # fmt: skip
-    # Words of earlier parts take registers as well.
-    warps = _RESOLVE_WARPS[config.part] * (1 if config.part == config.strip else 2)
-    return pointers, (*_OF_STRIP, "pitch", "step"), constants, warps
+    return pointers, (*_OF_STRIP, "pitch", "step"), constants, _RESOLVE_WARPS[config.part]
 
 
 def _rows_code(_config: SuppressConfig) -> _Code:

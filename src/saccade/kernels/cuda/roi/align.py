@@ -52,6 +52,7 @@ class CudaRoiAlignConfig:
         elements: Of x, y, the boxes and the images' numbers.
         bins, scale, ratio, aligned, largest, report: Of the operator.
         split: Whether images are an operand of their own.
+        counted: Whether a number of boxes is.
         exact: Whether places are computed in float64.
         last: Whether x's channels are neighbours.
         unit, joined: Whether y's channels are, and its bins.
@@ -67,6 +68,7 @@ class CudaRoiAlignConfig:
     largest: bool
     report: bool
     split: bool
+    counted: bool
     exact: bool
     last: bool
     unit: bool
@@ -135,7 +137,7 @@ def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]
     config = CudaRoiAlignConfig(
         (element_of(x), element_of(y), *boxes.elements),
         op.bins, float(op.scale), max(0, op.ratio), op.aligned, op.mode == "max", op.report,
-        boxes.split, exact_kind(call), unit(x), unit(y), joined(y), block, turns,
+        boxes.split, op.counted, exact_kind(call), unit(x), unit(y), joined(y), block, turns,
     )  # fmt: skip
     k, c, p, q = y.shape
     programs = -(-(k * -(-p * q // block[0]) * -(-c // block[1])) // turns)
@@ -145,6 +147,7 @@ def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]
     }  # fmt: skip
     bad = Out(1 if op.report else 0)  # where there is no report nothing is written there
     operands = {"x": In(0), **boxes.operands, "y": Out(0), "bad": bad}
+    operands["number"] = In(len(call.inputs) - 1)  # which is read only where it is one
     return (Launch(config, operands, integers, programs + op.report),)
 
 
@@ -153,13 +156,20 @@ def _entry(config: CudaRoiAlignConfig) -> Entry:
     constants: dict[str, int | float | bool | str] = {
         "P": config.bins[0], "Q": config.bins[1], "SCALE": config.scale, "RATIO": config.ratio,
         "ALIGNED": config.aligned, "LARGEST": config.largest, "REPORT": config.report,
-        "SPLIT": config.split, "DOUBLE": x == "fp64", "EXACT": config.exact,
-        "LAST": config.last, "UNIT": config.unit, "JOINED": config.joined,
+        "SPLIT": config.split, "COUNTED": config.counted, "DOUBLE": x == "fp64",
+        "EXACT": config.exact, "LAST": config.last, "UNIT": config.unit, "JOINED": config.joined,
         "BB": config.block[0], "BC": config.block[1], "TURNS": config.turns,
     }  # fmt: skip
     return Entry(
         "roi.align_code:align",
-        (("x", x), ("boxes", boxes), ("images", images), ("y", y), ("bad", "i32")),
+        (
+            ("x", x),
+            ("boxes", boxes),
+            ("images", images),
+            ("y", y),
+            ("bad", "i32"),
+            ("number", "i64"),
+        ),
         _INTEGERS,
         constants,
         multiples=_MULTIPLES,

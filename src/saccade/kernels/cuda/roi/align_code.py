@@ -124,20 +124,25 @@ def _aligned(
 
 @triton.jit
 def align(
-    x, boxes, images, y, bad, extra,
+    x, boxes, images, y, bad, number, extra,
     n, count, b_row, b_step, i_row, c, h, w, programs, x_n, x_c, x_h, x_w, y_k, y_c, y_p, y_q,
     P: tl.constexpr, Q: tl.constexpr, SCALE: tl.constexpr, RATIO: tl.constexpr,
     ALIGNED: tl.constexpr, LARGEST: tl.constexpr, REPORT: tl.constexpr, SPLIT: tl.constexpr,
-    DOUBLE: tl.constexpr, EXACT: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr,
-    JOINED: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr, TURNS: tl.constexpr,
+    COUNTED: tl.constexpr, DOUBLE: tl.constexpr, EXACT: tl.constexpr, LAST: tl.constexpr,
+    UNIT: tl.constexpr, JOINED: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
+    TURNS: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     if REPORT:  # noqa: SIM102 - decided when compiling
         if pid == programs:
             report_bad(boxes, images, bad, count, n, b_row, i_row, SPLIT, EXACT, 256)
+    true = tl.load(number) if COUNTED else count
     for turn in range(TURNS):
         block = pid * TURNS + turn
-        if block < blocks_of(count, c, P * Q, BB, BC):
+        wanted = block < blocks_of(count, c, P * Q, BB, BC)
+        if COUNTED:
+            wanted = wanted & (block_of_bins(block, count, P * Q, BB, BC)[0] < true)
+        if wanted:
             _aligned(
                 x, boxes, images, y, block, n, count, b_row, b_step, i_row, c, h, w,
                 x_n, x_c, x_h, x_w, y_k, y_c, y_p, y_q, P, Q, SCALE, RATIO, ALIGNED, LARGEST,

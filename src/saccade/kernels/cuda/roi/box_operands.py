@@ -35,7 +35,7 @@ class CudaBoxes:
 
 def boxes_of(call: CudaCall) -> CudaBoxes:
     """The boxes of a call of x, boxes [K, 5], or of x, boxes [K, 4] and images [K]."""
-    x, boxes, *images = call.inputs
+    x, boxes, *images = _lists(call)
     numbers = images[0] if images else boxes  # which nothing reads where there are none
     integers = {
         "n": x.shape[0], "count": boxes.shape[0],
@@ -49,12 +49,17 @@ def boxes_of(call: CudaCall) -> CudaBoxes:
     )
 
 
+def _lists(call: CudaCall) -> tuple[View, ...]:
+    """The operands without a number of boxes behind them (`RoiAlign.counted`)."""
+    return call.inputs[: len(call.inputs) - getattr(call.op, "counted", False)]
+
+
 def common_refusal(call: CudaCall) -> str | None:
     """Why no kernel over boxes takes a call."""
     kinds = (*FLOATS, DType.F64)
     if any(view.dtype not in kinds for view in (*call.inputs[:2], call.outputs[0])):
         return "element types"
-    *lists, x = *call.inputs[1:], call.inputs[0]
+    x, *lists = _lists(call)
     if max(*(view.extent for view in lists), *map(reach, (x, *call.outputs))) >= 1 << 31:
         return "2^31 elements or more of an image or box"
     return None
