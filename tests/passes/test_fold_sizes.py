@@ -8,7 +8,7 @@ from pass_graphs import Build, ops
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.ir import expr as e
-from saccade.ir.dim import add, floordiv, maximum, minimum, mod, mul, sub, symbol
+from saccade.ir.dim import add, ceildiv, floordiv, maximum, minimum, mod, mul, sub, symbol
 from saccade.ir.dim_terms import growth
 from saccade.ir.serialize import load, save
 from saccade.ir.verify import verify
@@ -107,12 +107,26 @@ def test_how_dims_grow(dim, found):
 
 
 @pytest.mark.parametrize(("each", "held"), [(2, True), (3, False)])
-def test_what_is_larger_than_an_image_stays(each, held):
+def test_what_is_larger_than_an_image_is_the_sum_of_ranges(each, held):
     b = Build()
-    x = b.input(mul(mul(H, W), each), dtype=DType.I64)
-    list_of_all = b.map("mul($0, 2.0)", indices(b, mul(mul(H, W), each)))
-    after, _ = apply(GRIDS, b.graph(b.map("add($0, $1)", x, list_of_all)))
-    assert (ops(after) == "SizeConstant Pointwise") is held
+    n = mul(mul(H, W), each)
+    list_of_all = b.map("mul($0, 2.0)", indices(b, n))
+    places = b.input(7, dtype=DType.I64)
+    graph = b.graph(b.op(Gather(0), list_of_all, places))
+    after = folded(graph, sizes={"H": 30, "W": 50})
+    if held:
+        assert ops(after) == "SizeConstant Gather"
+    else:  # of rows of 1024, whose first elements alone are held
+        assert ops(after) == "SizeConstant Pointwise Move Move Pointwise Gather"
+        assert [v.shape for v in after.nodes[0].outputs] == [(ceildiv(n, 1024), 1)]
+
+
+def test_ranges_of_an_image_are_sums_where_plans_wait():
+    b = Build()
+    graph = b.graph(b.op(Gather(0), indices(b, mul(H, W)), b.input(7, dtype=DType.I64)))
+    for sizes in ({"H": 30, "W": 50}, {"H": 64, "W": 32}, {"H": 2, "W": 4}):
+        after = folded(graph, PASS, sizes)
+        assert ops(after) == "Move CumSum Move Pointwise Move Move Gather"
 
 
 @pytest.mark.parametrize(

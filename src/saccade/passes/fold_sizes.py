@@ -4,7 +4,8 @@
 
 Ranges as long as an image is wide, grids of anchors made of them, positions of tokens, masks of
 shifted windows: files that take any size compute them from the shapes of their inputs. Once a
-plan's sizes are known so are they, as plainly as other constants.
+plan's sizes are known so are they, as plainly as other constants. Ranges that are too long to be
+held are sums of two short ones.
 
 Must not touch what is cheaper to repeat than to store: an element that is repeated, and views of
 constants; nor what is larger than an image, takes long to compute with NumPy, or differs from run
@@ -13,14 +14,17 @@ to run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from saccade.ir import DType, Graph, Node, Value, embed
-from saccade.ir.dim import product, symbols_of
+import numpy as np
+
+from saccade.ir import Dim, DType, Factor, Graph, IndexMap, Node, Op, Value, embed
+from saccade.ir.dim import ceildiv, mul, product, symbols_of
 from saccade.ir.dim_terms import growth
+from saccade.ir.expr import apply, arg, const
 from saccade.opdefs import (
     ArgReduce,
     BitCast,
@@ -43,6 +47,8 @@ _QUICK = (ArgReduce, BitCast, Concat, CumSum, Gather, Move, Pointwise, Reduce, S
 _MOST_BYTES = (1 << 20, 1 << 12, 16)
 """Of a value, by that power: in all, for each row or column, for each pixel."""
 _NAME = "sizes"
+_ROW = 1024
+_PLACE = apply("add", apply("mul", arg(0), const(_ROW)), arg(1))
 
 
 def fold(graph: Graph, most: int) -> Graph:
@@ -53,6 +59,9 @@ def fold(graph: Graph, most: int) -> Graph:
         most: As what power of the sizes the number of elements of a value may grow: 2 at most.
     """
     found = _Sized(graph, most)
+    if found.long:
+        graph = _with_rows(graph, found.long)
+        found = _Sized(graph, most)
     if not found.wanted:
         return graph
     kept = _read(graph, set(found.wanted))
@@ -69,17 +78,22 @@ class _Sized:
         most: As of `fold`.
         makers: The nodes behind them.
         wanted: Those to hold: computed, and read by others; in order.
+        long: What counts from 0 so far that it is not held.
     """
 
     graph: Graph
     most: int
     makers: dict[Value, Node] = field(default_factory=dict)
     wanted: list[Value] = field(default_factory=list)
+    long: set[Node] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        counting = _counting(self.graph)
         for node in self.graph.nodes:
             if self._is_sized(node):
                 self.makers[node.output] = node
+            elif node in counting:
+                self.long.add(node)
         inside = set(self.makers.values())
         read = {v for node in self.graph.nodes if node not in inside for v in node.inputs}
         read.update(self.graph.outputs)
@@ -124,7 +138,12 @@ class _Sized:
             if maker is not None and maker not in behind:
                 behind.add(maker)
                 waiting.extend(maker.inputs)
-        nodes = tuple(self._counted(node) for node in graph.nodes if node in behind)
+        counting = _counting(graph)
+        nodes = tuple(
+            replace(node, op=Indices(node.output.shape[0]), inputs=()) if node in counting else node
+            for node in graph.nodes
+            if node in behind
+        )
         nodes = tuple(_without_unread(nodes, self.wanted))
         read = dict.fromkeys(v for node in nodes for v in node.inputs)
         known = {value: graph.constants[value] for value in read if value in graph.constants}
@@ -133,17 +152,67 @@ class _Sized:
         op = SizeConstant((body,), len(known), _NAME)
         return Node(op, tuple(known), tuple(self.wanted), _NAME)
 
-    def _counted(self, node: Node) -> Node:
-        """What counts from 0 by adding up ones, made of nothing."""
-        op, makers, constants = node.op, self.makers, self.graph.constants
-        if op != CumSum(0, exclusive=True) or node.inputs[0] not in makers:
-            return node
-        ones = makers[node.inputs[0]]
-        one = constants.get(ones.inputs[0])
-        if one is None or not isinstance(ones.op, Move) or node.output.rank != 1:
-            return node
-        plain = one.shape == () and one == 1 and node.output.dtype is DType.I64
-        return replace(node, op=Indices(node.output.shape[0]), inputs=()) if plain else node
+
+def _counting(graph: Graph) -> set[Node]:
+    """Nodes that count from 0 by adding up ones: all of these are one element that is repeated."""
+    ones = {
+        node.output
+        for node in graph.nodes
+        if isinstance(node.op, Move) and node.output.rank == 1
+        and (one := graph.constants.get(node.inputs[0])) is not None
+        and one.shape == () and one == 1 and node.output.dtype is DType.I64
+    }  # fmt: skip
+    return {
+        node
+        for node in graph.nodes
+        if node.op == CumSum(0, exclusive=True) and node.inputs[0] in ones
+    }
+
+
+def _with_rows(graph: Graph, long: Collection[Node]) -> Graph:
+    """The graph with long counts as sums of two short ones, over rows of a square.
+
+    A sum over all that came before is made in one chain; these are made by all threads.
+    """
+    names = {value.name for value in graph.values()}
+    constants = dict(graph.constants)
+    nodes = []
+
+    def fresh(near: Value, shape: tuple[Dim, ...]) -> Value:
+        number = 1
+        while (name := f"{near.name}.{number}") in names:
+            number += 1
+        names.add(name)
+        return Value(name, near.dtype, shape)
+
+    for node in graph.nodes:
+        if node not in long:
+            nodes.append(node)
+            continue
+        y, (one,) = node.output, _ones(graph, node).inputs
+        (n,), rows = y.shape, ceildiv(y.shape[0], _ROW)
+        ones, count, first, row, grid, line = (
+            fresh(y, shape)
+            for shape in ((rows,), (rows,), (rows, 1), (1, _ROW), (rows, _ROW), (mul(rows, _ROW),))
+        )
+        array = np.arange(_ROW, dtype=np.int64)[None]
+        array.flags.writeable = False
+        constants[row] = array
+        made: list[tuple[Op, tuple[Value, ...], Value]] = [
+            (Move(IndexMap((), (Factor(rows, None),), (1,))), (one,), ones),
+            (CumSum(0, exclusive=True), (ones,), count),
+            (Move(IndexMap(((rows,),), (Factor(rows, 0),), (1, 0))), (count,), first),
+            (Pointwise(_PLACE, DType.I64), (first, row), grid),
+            (Move(IndexMap(((rows,), (_ROW,)), (Factor(rows, 0), Factor(_ROW, 1)), (2,))), (grid,),
+             line),
+            (Move(IndexMap(((mul(rows, _ROW),),), (Factor(n, 0),), (1,))), (line,), y),
+        ]  # fmt: skip
+        nodes += [Node(op, inputs, (output,), node.name) for op, inputs, output in made]
+    return graph.with_nodes(tuple(nodes), constants)
+
+
+def _ones(graph: Graph, node: Node) -> Node:
+    return next(one for one in graph.nodes if node.inputs[0] in one.outputs)
 
 
 def _without_unread(nodes: Sequence[Node], wanted: Iterable[Value]) -> list[Node]:
