@@ -145,6 +145,23 @@ def test_checked_code_gives_the_same():
     hold(model(MIXED["the best of several lists"]), (-0.9, -9, 9), checked=True)
 
 
+def expressions(name):
+    made = saccade.compile(model(MIXED[name]), cache=False)
+    steps = made.plan(**{name: array.shape for name, array in arrays(0).items()}).steps
+    return [str(step.op.expr) for step in steps if step.op.family == "Pointwise"]
+
+
+def test_places_that_were_found_are_not_counted_from_the_end():
+    for name in ("the best rows", "those that are also large", "a selection of a selection"):
+        assert not [text for text in expressions(name) if text.startswith("where(less($0, 0")]
+
+
+def test_which_rows_are_true_is_found_once_for_all_that_are_closed():
+    """Boxes and their scores, which have other axes."""
+    found = [text for text in expressions("boxes that stay") if "less(" in text]
+    assert found == ["less($0, $1)"]
+
+
 REFUSED = {
     "mixes": {
         "the largest of neighbours": ROWS + "c4 = Transpose(r) u = Unsqueeze(c4, v0) y = MaxPool<kernel_shape=[3]>(u)",

@@ -47,14 +47,14 @@ def test_every_step_has_a_kernel(zoo, name):
     assert {"select.top_k", "select.non_zero", "nms.suppress"} <= kernels
     # What a run finds out are the plan's last outputs, which come back all at once.
     assert plan.counts > 0 and all(cut for cut in plan.cuts)
-    # Sizes are integers of the launches: of hundreds of steps few have code of their own.
+    # Sizes are integers of the launches: of many steps few have code of their own.
     launched = [
         (step.kernel, phase)
         for step in plan.steps
         for phase in step.phases
         if step.kernel.startswith(FOUND)
     ]
-    assert len({code_key(*one) for one in launched}) < len(launched) / 4
+    assert len({code_key(*one) for one in launched}) < len(launched) / 3
 
 
 @pytest.mark.parametrize("arch", [80, 90])

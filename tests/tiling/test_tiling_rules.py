@@ -28,6 +28,7 @@ WHOLE = {
     "RoiPool": "boxes",
     "RoiPoolGradient": "boxes",
     "ScatterRows": "indices may lead anywhere",
+    "SizeConstant": "follows from the sizes of the whole",
     "TiedNorm": "has two results",
     "TopK": "has two results",
     "Unique": "compares elements of the whole",

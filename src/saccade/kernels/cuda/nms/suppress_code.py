@@ -119,7 +119,7 @@ def compare(
 ):  # fmt: skip
     """Pairs within a strip, and from there on what the strip before it drops.
 
-    Each problem has `lanes` programs. From the first on they share out words of ROWS boxes of the
+    Each problem has `lanes` programs. From the first on they divide words of ROWS boxes of the
     strip, from the last on BLOCK boxes each of those that may be dropped; ORDERED: of the last
     group.
     """
