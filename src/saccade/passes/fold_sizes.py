@@ -14,7 +14,7 @@ to run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -60,7 +60,7 @@ def fold(graph: Graph, most: int) -> Graph:
     """
     found = _Sized(graph, most)
     if found.long:
-        graph = _with_rows(graph, found.long)
+        graph = _with_rows(graph, {node: found.counting[node] for node in found.long})
         found = _Sized(graph, most)
     if not found.wanted:
         return graph
@@ -78,22 +78,24 @@ class _Sized:
         most: As of `fold`.
         makers: The nodes behind them.
         wanted: Those to hold: computed, and read by others; in order.
-        long: What counts from 0 so far that it is not held.
+        counting: As of `_counting`.
+        long: Those of them that count so far that they are not held.
     """
 
     graph: Graph
     most: int
     makers: dict[Value, Node] = field(default_factory=dict)
     wanted: list[Value] = field(default_factory=list)
-    long: set[Node] = field(default_factory=set)
+    counting: dict[Node, Value] = field(default_factory=dict)
+    long: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        counting = _counting(self.graph)
+        self.counting = _counting(self.graph)
         for node in self.graph.nodes:
             if self._is_sized(node):
                 self.makers[node.output] = node
-            elif node in counting:
-                self.long.add(node)
+            elif node in self.counting:
+                self.long.append(node)
         inside = set(self.makers.values())
         read = {v for node in self.graph.nodes if node not in inside for v in node.inputs}
         read.update(self.graph.outputs)
@@ -138,13 +140,14 @@ class _Sized:
             if maker is not None and maker not in behind:
                 behind.add(maker)
                 waiting.extend(maker.inputs)
-        counting = _counting(graph)
-        nodes = tuple(
-            replace(node, op=Indices(node.output.shape[0]), inputs=()) if node in counting else node
+        made = [
+            replace(node, op=Indices(node.output.shape[0]), inputs=())
+            if node in self.counting
+            else node
             for node in graph.nodes
             if node in behind
-        )
-        nodes = tuple(_without_unread(nodes, self.wanted))
+        ]
+        nodes = tuple(_without_unread(made, self.wanted))
         read = dict.fromkeys(v for node in nodes for v in node.inputs)
         known = {value: graph.constants[value] for value in read if value in graph.constants}
         inner = Graph((), tuple(self.wanted), nodes, MappingProxyType(known))
@@ -153,24 +156,24 @@ class _Sized:
         return Node(op, tuple(known), tuple(self.wanted), _NAME)
 
 
-def _counting(graph: Graph) -> set[Node]:
-    """Nodes that count from 0 by adding up ones: all of these are one element that is repeated."""
+def _counting(graph: Graph) -> dict[Node, Value]:
+    """Nodes that count from 0 by adding up ones, with the one element that these repeat."""
     ones = {
-        node.output
+        node.output: node.inputs[0]
         for node in graph.nodes
         if isinstance(node.op, Move) and node.output.rank == 1
         and (one := graph.constants.get(node.inputs[0])) is not None
         and one.shape == () and one == 1 and node.output.dtype is DType.I64
     }  # fmt: skip
     return {
-        node
+        node: ones[node.inputs[0]]
         for node in graph.nodes
         if node.op == CumSum(0, exclusive=True) and node.inputs[0] in ones
     }
 
 
-def _with_rows(graph: Graph, long: Collection[Node]) -> Graph:
-    """The graph with long counts as sums of two short ones, over rows of a square.
+def _with_rows(graph: Graph, long: Mapping[Node, Value]) -> Graph:
+    """The graph with long counts, of these ones, as sums of two short counts over rows of a square.
 
     A sum over all that came before is made in one chain; these are made by all threads.
     """
@@ -189,7 +192,7 @@ def _with_rows(graph: Graph, long: Collection[Node]) -> Graph:
         if node not in long:
             nodes.append(node)
             continue
-        y, (one,) = node.output, _ones(graph, node).inputs
+        y, one = node.output, long[node]
         (n,), rows = y.shape, ceildiv(y.shape[0], _ROW)
         ones, count, first, row, grid, line = (
             fresh(y, shape)
@@ -209,10 +212,6 @@ def _with_rows(graph: Graph, long: Collection[Node]) -> Graph:
         ]  # fmt: skip
         nodes += [Node(op, inputs, (output,), node.name) for op, inputs, output in made]
     return graph.with_nodes(tuple(nodes), constants)
-
-
-def _ones(graph: Graph, node: Node) -> Node:
-    return next(one for one in graph.nodes if node.inputs[0] in one.outputs)
 
 
 def _without_unread(nodes: Sequence[Node], wanted: Iterable[Value]) -> list[Node]:

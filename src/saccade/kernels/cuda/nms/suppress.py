@@ -41,7 +41,7 @@ from saccade.kernels.cuda.nms.suppress_config import (
 )
 from saccade.opdefs import Nms, NonMaxSuppression
 
-__all__ = ["NMS_SUPPRESS", "SuppressConfig"]
+__all__ = ["NMS_SUPPRESS"]
 
 _LATER = 256  # programs that go on with a group behind its strip
 _PROGRAMS = 2112  # that compare boxes of all problems: of more blocks each has several in turn
@@ -220,7 +220,8 @@ def _ordered_boxes(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand]) -> 
     if _listed(call, sizes):
         lists, lanes = {name: temps[name] for name in LISTS}, _lanes(sizes, parts)
         blocks = sizes.problems * -(-sizes.count // _LIST_BLOCK)
-        chosen = replace(config, boxes="fp32", centred=False, block=_LIST_BLOCK)
+        config = replace(config, classes=False)  # of `NonMaxSuppression` in any case
+        chosen = replace(config, boxes="fp32", double=False, centred=False, block=_LIST_BLOCK)
         found: dict[str, Operand] = {"scores": In(1), "blocks": temps["blocks"]}
         ordered = {name: temps[name] for name in ("ranked", "corners", "taken")}
         return [

@@ -77,6 +77,7 @@ def block_of(config: SuppressConfig) -> tuple[int, int]:
 
 
 def entry_of(config: SuppressConfig) -> Entry:
+    """The Triton function of a phase, with the types and constants that it is compiled for."""
     pointers, integers, constants, warps = _PHASES[config.phase](config)
     core = f"nms.{_FILES.get(config.phase, 'suppress')}_code:{config.phase}"
     return Entry(core, pointers, integers, constants, warps=warps, contract=False)
@@ -101,8 +102,7 @@ _OF_SCORE = ("count", "classes", "score_image", "score_class", "score_row")
 def _list_code(config: SuppressConfig) -> _Code:
     made = ("blocks", *LISTS, "taken") if config.phase == "gather" else ("blocks",)
     constants: dict[str, int | float | bool | str] = {
-        "BLOCK": config.block, "CLASSES": config.classes, "BOUNDED": config.least is not None,
-        "LEAST": config.least or 0.0,
+        "BLOCK": config.block, "BOUNDED": config.least is not None, "LEAST": config.least or 0.0,
     }  # fmt: skip
     return (("scores", config.scores), *_typed(config, made)), _OF_SCORE, constants, 4
 

@@ -40,27 +40,27 @@ def _takes_part(score, there, CLASSES: tl.constexpr, BOUNDED: tl.constexpr, LEAS
 @triton.jit
 def _scores_of(
     scores, problem, row, there, classes, score_image, score_class, score_row,
-    CLASSES: tl.constexpr, BOUNDED: tl.constexpr, LEAST: tl.constexpr,
+    BOUNDED: tl.constexpr, LEAST: tl.constexpr,
 ):  # fmt: skip
-    """Scores of a problem's boxes in float32, and which of these take part."""
+    """Scores of a problem's boxes of a class in float32, and which of these take part."""
     scored = scores + problem // classes * score_image + problem % classes * score_class
     score = tl.load(scored + row * score_row, mask=there, other=0).to(tl.float32)
-    return score, _takes_part(score, there, CLASSES, BOUNDED, LEAST)
+    return score, _takes_part(score, there, True, BOUNDED, LEAST)
 
 
 @triton.jit
 def members(
     scores, blocks, extra,
     count, classes, score_image, score_class, score_row,
-    BLOCK: tl.constexpr, CLASSES: tl.constexpr, BOUNDED: tl.constexpr, LEAST: tl.constexpr,
+    BLOCK: tl.constexpr, BOUNDED: tl.constexpr, LEAST: tl.constexpr,
 ):  # fmt: skip
     """How many boxes of each block take part."""
     parts = tl.cdiv(count, BLOCK)
     problem = tl.program_id(0) // parts
     row = tl.program_id(0) % parts * BLOCK + tl.arange(0, BLOCK)
     _, part = _scores_of(
-        scores, problem, row, row < count, classes, score_image, score_class, score_row, CLASSES,
-        BOUNDED, LEAST,
+        scores, problem, row, row < count, classes, score_image, score_class, score_row, BOUNDED,
+        LEAST,
     )  # fmt: skip
     tl.store(blocks + tl.program_id(0), tl.sum(part.to(tl.int32), 0))
 
@@ -69,7 +69,7 @@ def members(
 def gather(
     scores, blocks, listed, levels, taken, extra,
     count, classes, score_image, score_class, score_row,
-    BLOCK: tl.constexpr, CLASSES: tl.constexpr, BOUNDED: tl.constexpr, LEAST: tl.constexpr,
+    BLOCK: tl.constexpr, BOUNDED: tl.constexpr, LEAST: tl.constexpr,
 ):  # fmt: skip
     """Those that take part in a list, with their scores, in the order that they come in."""
     parts = tl.cdiv(count, BLOCK)
@@ -77,8 +77,8 @@ def gather(
     block = tl.program_id(0) % parts
     row = block * BLOCK + tl.arange(0, BLOCK)
     score, part = _scores_of(
-        scores, problem, row, row < count, classes, score_image, score_class, score_row, CLASSES,
-        BOUNDED, LEAST,
+        scores, problem, row, row < count, classes, score_image, score_class, score_row, BOUNDED,
+        LEAST,
     )  # fmt: skip
     earlier = tl.zeros((BLOCK,), tl.int32)
     total = tl.zeros((BLOCK,), tl.int32)
