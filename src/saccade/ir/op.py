@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -114,7 +114,12 @@ class Op(metaclass=_OpType):
     @property
     def symbols(self) -> frozenset[str]:
         """Names of those whose sizes `bind` needs."""
-        return frozenset().union(*(_symbols(getattr(self, name)) for name in self._dim_fields))
+        return frozenset().union(*map(symbols_of, self.dims))
+
+    @property
+    def dims(self) -> list[Dim]:
+        """The dims among its attributes that depend on sizes."""
+        return [dim for name in self._dim_fields for dim in _dims(getattr(self, name))]
 
     _dim_fields = frozenset[str]()
     """Names of the attributes that hold dims."""
@@ -134,9 +139,11 @@ def _bind(value: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - walks 
     return value
 
 
-def _symbols(value: Any) -> frozenset[str]:  # noqa: ANN401 - as `_bind`
+def _dims(value: Any) -> Iterator[Dim]:  # noqa: ANN401 - as `_bind`
     if isinstance(value, Affine):
-        return symbols_of(value)
+        yield value
     if isinstance(value, (Factor, IndexMap)):
         value = tuple(getattr(value, f.name) for f in dataclasses.fields(value))
-    return frozenset().union(*map(_symbols, value)) if isinstance(value, tuple) else frozenset()
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _dims(one)
