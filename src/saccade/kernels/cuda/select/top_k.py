@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import sqrt
 
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, per_call
@@ -31,7 +32,6 @@ from saccade.opdefs import TopK
 __all__ = ["SELECT_TOP_K", "CudaTopKConfig"]
 
 _BLOCK = 2048  # elements of a program that searches, at a time
-_BLOCKS = 4  # how often, at most
 _ROWS, _OTHERS = 32, 128  # elements of a program that ranks, and those it compares them with
 _DIGIT = 256  # values of a digit
 _WIDE = (DType.F64, DType.I64, DType.U64, DType.U32)
@@ -41,6 +41,7 @@ _INTEGERS = (
 )  # fmt: skip
 _COMPARISON = 4  # operations for a pair of elements (an estimate)
 _STEP = 0.3  # microseconds of a block that a program looks at (an estimate)
+_SUMMED = 0.05  # microseconds of a program's digits that another one adds up (an estimate)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,12 @@ def _digits(call: CudaCall) -> int:
 
 
 def _share(size: int) -> int:
-    """Elements of a row for each program that searches."""
-    return _BLOCK * min(_BLOCKS, -(-size // (16 * _BLOCK)))
+    """Elements of a row for each program that searches.
+
+    Each adds up what all of the row have found: more of them look at less, and add up more.
+    """
+    programs = sqrt(_STEP / _SUMMED * size / _BLOCK)
+    return _BLOCK * max(1, round(size / (_BLOCK * max(1.0, programs))))
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
@@ -109,7 +114,8 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     if 0 < best < size:
         digits, share = _digits(call), _share(size)
         read = stream_micros(call, call.inputs[0].nbytes) - stream_micros(call, 0)
-        each = LAUNCH + max(_STEP * share / _BLOCK, read)
+        searching = _STEP * share / _BLOCK + _SUMMED * size / share
+        each = LAUNCH + max(searching, read)
         micros = (digits + 2) * each + LAUNCH + _ranking(call, rows, best)
         ways.append((micros, partial(_searched, call)))
     for micros, build in sorted(ways, key=lambda way: way[0]):

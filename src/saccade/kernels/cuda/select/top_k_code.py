@@ -60,10 +60,11 @@ def _next(
         known, wanted = _start(mine, best, DIGIT=0)
     else:
         known, wanted = _start(mine + 2 * (DIGIT - 1), best, DIGIT=DIGIT - 1)
+        SOME: tl.constexpr = 16  # whose loads are under way at the same time
         digit = tl.arange(0, 256)
-        several = tl.zeros((8, 256), tl.int32)
-        for start in range(0, blocks, 8):
-            block = start + tl.arange(0, 8)
+        several = tl.zeros((SOME, 256), tl.int32)
+        for start in range(0, blocks, SOME):
+            block = start + tl.arange(0, SOME)
             at = ((row * blocks + block) * 256)[:, None] + digit[None, :]
             several += tl.load(counts + at, mask=(block < blocks)[:, None], other=0)
         sums = tl.sum(several, 0)
