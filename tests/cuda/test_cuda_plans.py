@@ -6,7 +6,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import saccade
-from saccade.backends.cuda.runtime.program import launch_waits
 from saccade.plan import Plan
 from saccade.plan.floor import floor, peak
 
@@ -89,6 +88,6 @@ def test_branches_that_are_concatenated_run_side_by_side(tmp_path):
     plan = planned(tmp_path, nodes, weights)
     launches = [step.name for step in plan.steps for phase in step.phases if phase.chunks]
     last = {name: i for i, name in enumerate(launches)}
-    waits = dict(zip(reversed(launches), reversed(launch_waits(plan)), strict=True))
+    waits = dict(zip(reversed(launches), reversed(plan.launch_waits), strict=True))
     assert waits["left"] == waits["right"] == (last["first"],)
     assert waits["y"] == (last["left"], last["right"])

@@ -34,12 +34,12 @@ def names(steps):
     return [step.name for step in steps]
 
 
-def order(graph, change=lambda steps: steps):
+def order(graph, change=lambda steps: steps, **how):
     """Numbers of the steps as the graph has them, and the last ones that run beside them."""
     before = names(graph.nodes)
     laid = laid_out(graph, 16)
     ordered = sorted(laid.steps, key=lambda step: before.index(step.name))
-    found, beside = interleaved(change(ordered), 16)
+    found, beside = interleaved(change(ordered), 16, **how)
     return [before.index(step.name) for step in found], list(beside)
 
 
@@ -71,6 +71,25 @@ def test_large_steps_stay_where_they_are(monkeypatch):
     assert order(graph)[0][:3] == [0, 2, 4]
     monkeypatch.setattr("saccade.layout.order._SMALL", 8 * 16 * 16 * 4 - 1)
     assert order(graph) == (list(range(9)), list(range(9)))
+
+
+def test_devices_that_run_steps_side_by_side_look_at_all_of_them(monkeypatch):
+    graph = classes(20, 3)
+    monkeypatch.setattr("saccade.layout.order._WINDOW", 1)
+    together = [*range(0, 60, 3), *range(1, 60, 3), *range(2, 60, 3)]
+    steps, beside = order(graph, side_by_side=True)
+    # The sums come as soon as what they add, which is level by level, too.
+    assert [step for step in steps if step < 60] == together
+    assert beside[:60:20] == [19, 39, 59] and order(graph)[0] != steps
+
+
+def test_and_take_larger_ones_for_small(monkeypatch):
+    graph = classes(3, 2, side=16)
+    monkeypatch.setattr("saccade.layout.order._SMALL", 1)
+    assert order(graph)[0] == list(range(9))
+    assert order(graph, side_by_side=True)[0][:6] == [0, 2, 4, 1, 3, 5]
+    monkeypatch.setattr("saccade.layout.order._SMALL_BESIDE", 8 * 16 * 16 * 4 - 1)
+    assert order(graph, side_by_side=True)[0] == list(range(9))
 
 
 def test_steps_on_the_host_stay_where_they_are():

@@ -101,7 +101,7 @@ def assign(
     # The caller's arrays are row-major, however their values are stored.
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}
     # By now all calls were asked about, so that it is known which tuned choices found no use.
-    steps, beside = interleaved(work.steps, threads)
+    steps, beside = interleaved(work.steps, threads, side_by_side=backend.side_by_side)
     return GraphLayout(
         steps,
         tuple(places.buffers),

@@ -2,12 +2,14 @@
 
 A detector ranks the boxes of each of its classes by the same few steps, which a file has class by
 class. Each is too small for a team, and waits for the one before it. One class after the other a
-team would be one thread wide; step after step it has as many to do at once as there are classes.
+team would be one thread wide; step after step it has as many to do at once as there are classes,
+and a device that runs steps side by side may launch those that are alike as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 
 from saccade.layout.types import StepLayout
@@ -18,13 +20,16 @@ __all__ = ["interleaved"]
 _SMALL = 64 << 10
 """Bytes of the results of a small step: of many side by side, so much is in the caches at once."""
 
+_SMALL_BESIDE = 256 << 10
+"""The same where steps run side by side: what leaves most of such a device idle."""
+
 _WINDOW = 64
 """Small steps for each thread that are looked at for some that can run side by side (SSDLite, two
 threads of a Zen 4: 32 to 10 000 take the same 9.5 ms for 10.7, 512 three times the memory)."""
 
 
 def interleaved(
-    steps: Iterable[StepLayout], threads: int
+    steps: Iterable[StepLayout], threads: int, *, side_by_side: bool = False
 ) -> tuple[tuple[StepLayout, ...], tuple[int, ...]]:
     """Steps with small ones that follow each other beside others that they do not wait for.
 
@@ -33,31 +38,56 @@ def interleaved(
     Args:
         steps: In an order in which they may run.
         threads: Width of the team.
+        side_by_side: Whether the device runs steps that do not wait for each other at once.
 
     Returns:
         The steps, and for each of them the last one that may run beside it.
     """
     found: list[StepLayout] = []
     beside: list[int] = []
-    for small, some in groupby(steps, _is_small):
-        for level in _levels(list(some), _WINDOW * threads) if small else ([s] for s in some):
+    most, window = (_SMALL_BESIDE, None) if side_by_side else (_SMALL, _WINDOW * threads)
+    for small, some in groupby(steps, partial(_is_small, most=most)):
+        for level in _levels(list(some), window) if small else ([s] for s in some):
             found += level
             beside += [len(found) - 1] * len(level)
     return tuple(found), tuple(beside)
 
 
-def _is_small(step: StepLayout) -> bool:
-    """Whether it is; what runs on the host is not."""
+def _is_small(step: StepLayout, most: int) -> bool:
+    """Whether its results have at most so many bytes; what runs on the host is not."""
     return (
         step.choice.kernel is not None
-        and sum(stored.view.extent * stored.view.dtype.itemsize for stored in step.outputs)
-        <= _SMALL
+        and sum(stored.view.extent * stored.view.dtype.itemsize for stored in step.outputs) <= most
     )
 
 
-def _levels(steps: Sequence[StepLayout], window: int) -> Iterator[list[StepLayout]]:
-    """Steps that do not wait for each other, behind all that they wait for."""
+def _levels(steps: Sequence[StepLayout], window: int | None) -> Iterable[list[StepLayout]]:
+    """Steps that do not wait for each other, behind all that they wait for.
+
+    Args:
+        steps: In an order in which they may run.
+        window: How many are looked at at once; None for all of them.
+    """
     waits = waits_of(map(_uses, steps))
+    return _depths(steps, waits) if window is None else _nearest(steps, waits, window)
+
+
+def _depths(
+    steps: Sequence[StepLayout], waits: Sequence[Sequence[int]]
+) -> Iterable[list[StepLayout]]:
+    found: list[list[StepLayout]] = []
+    depths: list[int] = []
+    for step, earlier in zip(steps, waits, strict=True):
+        depths.append(1 + max((depths[other] for other in earlier), default=-1))
+        if depths[-1] == len(found):
+            found.append([])
+        found[depths[-1]].append(step)
+    return found
+
+
+def _nearest(
+    steps: Sequence[StepLayout], waits: Sequence[Sequence[int]], window: int
+) -> Iterator[list[StepLayout]]:
     done: set[int] = set()
     later = iter(range(len(steps)))
     near = list(islice(later, window))

@@ -17,6 +17,7 @@ from saccade.kernels.machine import Machine
 from saccade.kernels.size_constant import SIZE_CONSTANT
 from saccade.layout.types import Searched
 from saccade.locks import cached_property, forkless
+from saccade.waits import Lane, waits_of
 
 __all__ = [
     "Argument",
@@ -125,6 +126,22 @@ class Step:
             [TensorType(s.view.dtype, s.view.shape) for s in self.inputs],
             [TensorType(s.view.dtype, s.view.shape) for s in self.outputs],
         )
+
+    @property
+    def lanes(self) -> dict[Ref, Lane | None]:
+        """Bytes of operands and results, by where they lie, that are no others' between them.
+
+        Steps that write channels of the same pixels need not wait for each other.
+        """
+        found: dict[Ref, Lane | None] = {}
+        for ref, view in (*self.inputs, *self.outputs):
+            made = None
+            if view.lane is not None:
+                pitch, width = (elements * view.dtype.itemsize for elements in view.lane)
+                made = Lane(pitch, ref.offset % pitch, width)
+            # What the step sees in another way, too, is one.
+            found[ref] = made if found.get(ref, made) == made else None
+        return found
 
     @property
     def read(self) -> tuple[Slot, ...]:
@@ -288,6 +305,17 @@ class Plan:
                 bases |= {slot.ref.base for slot in step.read}
         first = self.constant_base
         return tuple(i in bases for i in range(first, first + len(self.constants)))
+
+    @cached_property
+    def launch_waits(self) -> list[tuple[int, ...]]:
+        """For each phase that has chunks the earlier ones that it waits for; see `waits_of`."""
+        lanes = ((step, step.lanes) for step in self.steps)
+        return waits_of(
+            phase.uses(lanes=of_step)
+            for step, of_step in lanes
+            for phase in step.phases
+            if phase.chunks
+        )
 
     @property
     def reorders(self) -> tuple[Step, ...]:

@@ -20,6 +20,7 @@ from threading import RLock, local
 
 import numpy as np
 
+from saccade.backends.cuda.ahead import ROWS
 from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.runtime.driver import (
@@ -95,14 +96,14 @@ class FakeDriver:
         self._graphs: dict[int, PlayedGraph] = {}
         self._thread, self._lock = local(), RLock()
 
-    def code(self, entry: Entry) -> Cubin:
-        """An entry as code that is played in Triton's interpreter."""
+    def code(self, entry: Entry, *, rows: bool = False) -> Cubin:
+        """An entry as code that is played in Triton's interpreter, row by row of a grid."""
 
         def kernel(programs: int, arguments: Mapping[str, int]) -> None:
             play_entry(entry, programs, arguments)
 
         pointers = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
-        names = parameters_of(entry)
+        names = (*parameters_of(entry), *((ROWS,) if rows else ()))
         return self.host_code(pointers, names[len(pointers) :], kernel)
 
     def host_code(
@@ -326,9 +327,26 @@ class FakeDriver:
         values = launch.values.tolist()[code.mapped :]
         assert len(values) == len(code.parameters) + 2 and values[-1] == 0
         scratch = values[-2:-1] if values[-2] else []  # checked code's table of buffers
-        for address in values[: code.pointers] + scratch:
-            self.memory.live(address)
-        code.kernel(launch.programs, dict(zip(code.parameters, values, strict=False)))
+        given = dict(zip(code.parameters, values, strict=False))
+        table = given.pop(ROWS, 0)
+        assert bool(table) == (ROWS in code.parameters) and (table or launch.rows == 1)
+        names = code.parameters[: code.pointers]
+        for row in range(launch.rows):
+            moved = given | {
+                name: given[name] + self._offset(table, row, names, i)
+                for i, name in enumerate(names)
+            }
+            for address in [*(moved[name] for name in names), *scratch]:
+                self.memory.live(address)
+            code.kernel(launch.programs, moved)
+
+    def _offset(self, table: int, row: int, names: Sequence[str], place: int) -> int:
+        """How far a row's operand lies behind the first one's."""
+        if not table:
+            return 0
+        at = table + 8 * (row * len(names) + place)
+        self.memory.live(at, 8, ours=True)
+        return ctypes.c_int64.from_address(at).value
 
     def _copied(self, launch: KernelLaunch) -> KernelLaunch:
         """With arguments of its own, read where the table says."""

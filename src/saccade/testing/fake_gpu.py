@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from saccade.backends.cuda.batches import with_rows
+from saccade.backends.cuda.cubins import code_key
 from saccade.backends.cuda.runtime.context import DeviceContext
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.kernels.cuda import kernel_named
@@ -34,10 +36,15 @@ def fake_program(
         gpu: What `fake_gpu` gave; for plans of one model.
     """
     driver, device = gpu
-    codes = [
-        driver.code(kernel_named(step.kernel).entry(phase.config))
+    keys = [
+        code_key(step.kernel, phase)
         for step in plan.steps
         if step.kernel is not None
         for phase in step.phases
     ]
-    return CudaProgram(device, plan, codes, constant, "model")
+    keys = with_rows(plan, keys)
+    codes = {
+        key: driver.code(kernel_named(key.kernel).entry(key.config), rows=key.rows)
+        for key in set(keys)
+    }
+    return CudaProgram(device, plan, [codes[key] for key in keys], constant, "model")

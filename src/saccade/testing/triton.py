@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from saccade.backends.cuda.ahead import ROWS
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.backends.cuda.target import GpuTarget
 from saccade.ir import Array, DType
@@ -146,13 +147,16 @@ def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
     play_entry(entry, phase.chunks, {**places, **phase.integers})
 
 
-def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> None:
+def play_entry(
+    entry: Entry, programs: int, arguments: Mapping[str, Any], offsets: Array | None = None
+) -> None:
     """Run programs of an entry in the interpreter.
 
     Args:
         entry: The code.
         programs: Of the grid.
         arguments: Its integers, and the addresses of its pointers, by name.
+        offsets: Of a grid with rows, int64 [rows, pointers]: see `ahead.ROWS`.
     """
     # Before what follows imports Triton, which decides then.
     os.environ["TRITON_INTERPRET"] = "1"
@@ -170,8 +174,12 @@ def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> Non
         name: _HostPointer(value, _NUMPY[kinds[name]]) if name in kinds else value
         for name, value in arguments.items()
     }
+    grid: tuple[int, ...] = (programs,)
+    if offsets is not None:
+        grid = programs, len(offsets)
+        given[ROWS] = _HostPointer(offsets.ctypes.data, "int64")
     with np.errstate(all="ignore"):
-        function_of(entry)[(programs,)](**given)
+        function_of(entry, grains=None if offsets is None else {})[grid](**given)
 
 
 def interpret(

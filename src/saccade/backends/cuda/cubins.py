@@ -25,7 +25,7 @@ from saccade.locks import Lock, cached_property
 from saccade.processes import Processes
 from saccade.sources import sources_digest
 
-__all__ = ["CodeKey", "Cubins", "code_key", "triton_version"]
+__all__ = ["CodeKey", "Cubins", "code_key", "common_alignment", "triton_version"]
 
 _COMPILER = "triton.compiler"
 _GRAIN = 16
@@ -42,11 +42,13 @@ class CodeKey(NamedTuple):
         config: What it is specialised for.
         aligned: Names of pointers and integers that are multiples of 16, in order; `name:8` and
             `name:4` of pointers that are of less.
+        rows: Whether its grid has rows, of launches that are alike (`batches`).
     """
 
     kernel: str
     config: Hashable
     aligned: tuple[str, ...]
+    rows: bool = False
 
 
 def code_key(kernel: str, phase: Phase) -> CodeKey:
@@ -66,6 +68,20 @@ def code_key(kernel: str, phase: Phase) -> CodeKey:
             aligned.append(name)
     aligned.sort()
     return CodeKey(kernel, phase.config, tuple(aligned))
+
+
+def common_alignment(each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What holds of all that are aligned like these; see `CodeKey.aligned`."""
+    first, *others = [
+        {name: int(grain or _GRAIN) for name, _, grain in (one.partition(":") for one in aligned)}
+        for aligned in each
+    ]
+    known = {
+        name: min([grain, *(other.get(name, 0) for other in others)])
+        for name, grain in first.items()
+    }
+    named = ((name, grain) for name, grain in known.items() if grain)
+    return tuple(sorted(name if grain == _GRAIN else f"{name}:{grain}" for name, grain in named))
 
 
 # An entry has the text of the generated functions, which other sizes would have made again.
@@ -99,12 +115,13 @@ class CubinTask:
     entry: Entry
     arch: int
     aligned: tuple[str, ...]
+    rows: bool
 
 
 def compile_task(task: CubinTask) -> Cubin | str:
     """What children run: the code, or why there is none."""
     try:
-        return compile_entry(task.entry, task.arch, task.aligned)
+        return compile_entry(task.entry, task.arch, task.aligned, rows=task.rows)
     except CompileError as error:
         return str(error)
 
@@ -204,7 +221,7 @@ class Cubins:
     def _compiled(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin | str]:
         """The code of each, or why there is none."""
         tasks = [
-            CubinTask(kernel_named(key.kernel).entry(key.config), self.arch, key.aligned)
+            CubinTask(kernel_named(key.kernel).entry(key.config), self.arch, key.aligned, key.rows)
             for key in keys
         ]
         if tasks:
@@ -231,7 +248,7 @@ class Cubins:
     @staticmethod
     def portable_name(key: CodeKey) -> str:
         """What a key's code is called where it is carried from one machine to another."""
-        return f"{key.kernel} {_digest(key.kernel, repr(key.config), *key.aligned)}"
+        return f"{key.kernel} {_digest(*_parts(key))}"
 
     def carry(self, codes: Mapping[str, Cubin]) -> None:
         """Take code by its portable names; that of the same sources."""
@@ -256,7 +273,7 @@ class Cubins:
 
     def _name(self, key: CodeKey) -> str:
         # Configs are frozen dataclasses of plain values: their text is the same in every process.
-        digest = _digest(*self._code, key.kernel, repr(key.config), *key.aligned)
+        digest = _digest(*self._code, *_parts(key))
         return f"{key.kernel.replace('.', '_')}_{digest}.bin"
 
     @cached_property
@@ -264,6 +281,11 @@ class Cubins:
         """What code depends on besides its config."""
         sources = sources_digest("backends/cuda/codegen", "kernels/cuda", "ir")
         return sources, triton_version(), str(self.arch)
+
+
+def _parts(key: CodeKey) -> tuple[str, ...]:
+    """What names a key, as text."""
+    return (key.kernel, repr(key.config), *key.aligned, *(["rows"] if key.rows else []))
 
 
 def _digest(*parts: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from saccade.backends.cuda.ahead import AHEAD
+from saccade.backends.cuda.ahead import AHEAD, ROWS
 from saccade.backends.cuda.codegen.entry import Descriptor, Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
@@ -50,6 +50,11 @@ class Cubin:
     chained: bool = False
     descriptors: tuple[Descriptor, ...] = ()
 
+    @property
+    def rows(self) -> bool:
+        """Whether its grid has rows (`ahead.ROWS`)."""
+        return self.parameters[-1:] == (ROWS,)
+
 
 def encode_cubin(cubin: Cubin) -> bytes:
     """Machine code with what launching it needs, as bytes."""
@@ -83,7 +88,7 @@ def parameters_of(entry: Entry) -> tuple[str, ...]:
     return (*described, *(name for name, _ in pointers), *entry.extra_integers, *entry.integers)
 
 
-def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
+def compile_entry(entry: Entry, arch: int, aligned: Sequence[str], *, rows: bool = False) -> Cubin:
     """Machine code.
 
     Args:
@@ -91,24 +96,32 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
         arch: Compute capability, 90 for `sm_90`.
         aligned: Pointers, and integers of `entry.multiples`, that are multiples of 16, or of so
             much as they say behind a colon.
+        rows: Whether its grid is to have rows (`ahead.ROWS`); not of code with tensor maps.
 
     Raises:
         CompileError: If Triton cannot compile it.
     """
-    made = compiled(entry, arch, aligned)
-    return cubin_of(made, made.asm["cubin"], entry, arch)
+    made = compiled(entry, arch, aligned, rows=rows)
+    return cubin_of(made, made.asm["cubin"], entry, arch, rows=rows)
 
 
-def cubin_of(made: Any, code: bytes, entry: Entry, arch: int) -> Cubin:  # noqa: ANN401
+def cubin_of(
+    made: Any,  # noqa: ANN401 - Triton's
+    code: bytes,
+    entry: Entry,
+    arch: int,
+    *,
+    rows: bool = False,
+) -> Cubin:
     """Machine code with what launching it needs; `made` is what `compiled` gave."""
     kept, chained = made.metadata, arch >= _CHAINS
-    names = parameters_of(entry) + (AHEAD if chained else ())
+    names = parameters_of(entry) + ((ROWS,) if rows else AHEAD if chained else ())
     return Cubin(
         kept.name, code, names, kept.num_warps, kept.shared, chained, entry.descriptors
     )  # fmt: skip
 
 
-def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: ANN401 - Triton's
+def compiled(entry: Entry, arch: int, aligned: Sequence[str], *, rows: bool = False) -> Any:  # noqa: ANN401 - Triton's
     """What Triton makes of an entry: `metadata`, and `asm` with the text of every stage.
 
     Raises:
@@ -132,8 +145,11 @@ def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: A
     options["enable_fp_fusion"] = entry.contract
     if entry.registers:
         options["maxnreg"] = entry.registers
-    function, types = function_of(entry, chained=chained), _signature(entry)
-    if chained:
+    function = function_of(entry, chained=chained, grains=grains if rows else None)
+    types = _signature(entry)
+    if rows:
+        types[ROWS] = "*i64"
+    elif chained:
         multiples |= {(len(names) + i,): [["tt.divisibility", 16]] for i in range(len(AHEAD))}
         types |= dict(zip(AHEAD, ("*i8", "i32", "i32"), strict=True))
     try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from saccade.backends.cuda.ahead import AHEAD
+from saccade.backends.cuda.ahead import AHEAD, ROWS
 from saccade.backends.cuda.codegen.entry import Entry
 
 __all__ = ["function_of", "text_of"]
@@ -48,6 +49,17 @@ def ask(address, nbytes, share):
 """
 
 
+_MOVED = """\
+@triton.jit
+def moved(pointer, offsets, grain: tl.constexpr):
+    offset = tl.multiple_of(tl.load(offsets), grain)
+    first = pointer.to(tl.pointer_type(tl.int8), bitcast=True)  # whatever it goes to
+    return (first + offset).to(pointer.dtype, bitcast=True)
+
+
+"""
+
+
 def name_of(entry: Entry) -> str:
     """What profilers and disassemblers call the code: `roi_align` of `roi.align_code:align`."""
     module, _, core = entry.core.partition(":")
@@ -55,7 +67,7 @@ def name_of(entry: Entry) -> str:
     return words if words.endswith(core) else f"{words}_{core}"
 
 
-def text_of(entry: Entry, *, chained: bool = False) -> str:
+def text_of(entry: Entry, *, chained: bool = False, grains: Mapping[str, int] | None = None) -> str:
     """The module that is compiled: a function by `name_of` of the launch's pointers and integers.
 
     Args:
@@ -63,11 +75,15 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
         chained: Whether it waits for the launch before it by itself, and lets the next one come as
             soon as its own last program is done. Such code takes `AHEAD`, too: one thread of each
             program asks the L2 cache for its share of those bytes.
+        grains: Not None for a grid of rows, of code that takes `ROWS` in place of `AHEAD`; of
+            pointers that are multiples of more than a byte, of how many.
     """
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
     leading = [d.name for d in entry.descriptors] + [name for name, _ in entry.pointers]
-    parameters = [*leading, *extra, *entry.integers, *(AHEAD if chained else ())]
+    asks = chained and grains is None
+    behind = AHEAD if asks else () if grains is None else (ROWS,)
+    parameters = [*leading, *extra, *entry.integers, *behind]
     # A comma makes a tuple of one.
     packed = f"({', '.join(extra)}{',' if len(extra) == 1 else ''})"
     given = [*leading, packed, *entry.integers]
@@ -78,14 +94,25 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
         *(f"{t}\n\n" for t in entry.functions.values()),
     ]
     decorator = "gluon" if entry.gluon else "triton"
-    if chained:
+    if asks:
         parts.append(_ASK.format(decorator=decorator))
+    if grains is not None:
+        parts.append(_MOVED)
     parts.append(f"@{decorator}.jit\ndef {name_of(entry)}({', '.join(parameters)}):\n")
     # Waits before it touches anything but constants: until then the launch before may still read
     # what this one writes. The next one could come at once, as it waits in turn; but its programs
     # would crowd on the multiprocessors that have room first, and leave others idle later.
-    if chained:
+    if asks:
         parts.append(f"    ask({', '.join(AHEAD)})\n")
+    if grains is not None:
+        # They are there before any launch.
+        names = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
+        parts.append(f"    {ROWS} += tl.program_id(1) * {len(names)}\n")
+        parts += [
+            f"    {name} = moved({name}, {ROWS} + {i}, {grains.get(name, 1)})\n"
+            for i, name in enumerate(names)
+        ]
+    if chained:
         parts.append("    cuda.gdc_wait()\n")
     parts.append(f"    core({', '.join(given)})\n")
     if chained:
@@ -93,9 +120,11 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     return "".join(parts)
 
 
-def function_of(entry: Entry, *, chained: bool = False) -> Any:  # noqa: ANN401 - Triton carries no types
+def function_of(
+    entry: Entry, *, chained: bool = False, grains: Mapping[str, int] | None = None
+) -> Any:  # noqa: ANN401 - Triton carries no types
     """The Triton function of an entry, see `text_of`; imports Triton."""
-    return _function(text_of(entry, chained=chained), name_of(entry))
+    return _function(text_of(entry, chained=chained, grains=grains), name_of(entry))
 
 
 @lru_cache(maxsize=4096)

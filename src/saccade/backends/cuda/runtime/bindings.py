@@ -313,7 +313,7 @@ class BoundDriver:
     def launch(self, launch: KernelLaunch, stream: int) -> None:
         """As the protocol says."""
         api, config = self._api, self._api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.programs, 1, 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.programs, launch.rows, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
         config.sharedMemBytes, config.hStream = launch.shared, api.CUstream(stream)
         if launch.chained:
@@ -337,7 +337,7 @@ class BoundDriver:
 
     def _fill_node(self, node: Any, launch: KernelLaunch) -> Any:  # noqa: ANN401
         node.func = self._api.CUfunction(launch.function)
-        node.gridDimX, node.gridDimY, node.gridDimZ = launch.programs, 1, 1
+        node.gridDimX, node.gridDimY, node.gridDimZ = launch.programs, launch.rows, 1
         node.blockDimX, node.blockDimY, node.blockDimZ = launch.threads, 1, 1
         node.sharedMemBytes = launch.shared
         # The driver copies the values while the node is made or set, so that they may change later.

@@ -130,13 +130,14 @@ class KernelLaunch:
 
     Attributes:
         function: Handle of the code.
-        programs: Of its one-dimensional grid, at least one.
+        programs: Of its grid, at least one.
         threads: Of a program.
         shared: Bytes of dynamic shared memory of a program.
         chained: Whether it may begin before the launch ahead of it has ended, as its code waits by
             itself (`griddepcontrol.wait`).
         values: int64, an argument each; those of 32 bits in the low half.
         table: int64, the address of each of the values.
+        rows: How often the grid has the programs, one row after the other.
     """
 
     function: int
@@ -146,6 +147,7 @@ class KernelLaunch:
     chained: bool
     values: Array
     table: Array
+    rows: int = 1
 
 
 class PlacedLaunch(NamedTuple):

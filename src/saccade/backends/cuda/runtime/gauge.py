@@ -185,7 +185,8 @@ class Gauge:
         launches = [code for i in range(repetitions) for code in each[i % sets]]
         # On operands of their own they would run side by side, and not take what one takes.
         chain = [(i - 1,) if i else () for i in range(len(launches))]
-        graph = RecordedGraph(self._driver, launches, chain, bases.reshape(-1))
+        stream = self._device.stream()
+        graph = RecordedGraph(self._driver, launches, chain, bases.reshape(-1), stream)
         made.callback(self._free, graph)
         return graph
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.backends.cuda.ahead import AHEAD
+from saccade.backends.cuda.ahead import AHEAD, ROWS
 from saccade.backends.cuda.runtime.driver import KernelLaunch
 from saccade.backends.cuda.runtime.tensor_maps import MAP_ALIGNMENT, MAP_BYTES, encode, words
 from saccade.errors import LaunchError
@@ -36,12 +36,16 @@ _MOST_AHEAD = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class PhaseCode:
-    """A phase with chunks, its code, and the number of it among all phases of the plan."""
+    """A phase with chunks, its code, and the number of it among all phases of the plan.
+
+    `others` are phases that are launched with it, as further rows of its grid.
+    """
 
     number: int
     phase: Phase
     cubin: Cubin
     function: int
+    others: tuple[PhaseCode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class Launches:
         self._table = self._values.ctypes.data + 8 * np.arange(len(self._values), dtype=np.int64)
         self._encoders = encoders
         self._mapped: list[_Mapped] = []
+        self._rows: list[tuple[int, PhaseCode]] = []  # place of the table's address
         self._readers: list[set[int]] = [set() for _ in range(bases)]
         pointers: list[tuple[int, int, int]] = []  # place, base, offset
         for i, code in enumerate(codes):
@@ -101,7 +106,7 @@ class Launches:
         """Integers, and what goes with tensor maps; for each pointer place, base and offset."""
         refs = {argument.name: argument.ref for argument in code.phase.arguments}
         described = {descriptor.name: descriptor for descriptor in code.cubin.descriptors}
-        integers, pointers = {**code.phase.integers, **dict.fromkeys(AHEAD, 0)}, []
+        integers, pointers = {**code.phase.integers, **dict.fromkeys((*AHEAD, ROWS), 0)}, []
         if ahead is not None:
             address, whole, share = AHEAD
             grains = ahead.nbytes // _GRAIN
@@ -120,16 +125,43 @@ class Launches:
                 pointers.append((place, refs[name].base, refs[name].offset))
             else:
                 self._values[place] = integers[name]
+            if name == ROWS:
+                self._rows.append((place, code))
             place += 1
         return pointers
 
     def _launch(self, code: PhaseCode, start: int, size: int) -> KernelLaunch:
         values = self._values[start : start + size]
         cubin, table = code.cubin, self._table[start : start + size]
-        threads = _WARP * cubin.warps
+        threads, rows = _WARP * cubin.warps, 1 + len(code.others)
         return KernelLaunch(
-            code.function, code.phase.chunks, threads, cubin.shared, cubin.chained, values, table
-        )
+            code.function, code.phase.chunks, threads, cubin.shared, cubin.chained, values, table,
+            rows,
+        )  # fmt: skip
+
+    def place_rows(self, driver: CudaDriver, bases: Array, stream: int) -> int:
+        """Bring to the GPU what code with rows reads, on a stream; its address, 0 if there is none.
+
+        The memory is the caller's to free.
+
+        Args:
+            driver: Of the GPU.
+            bases: A table of bases; operands lie as far apart in all that follow.
+            stream: Who launches elsewhere waits for it.
+
+        Raises:
+            OutOfMemoryError: If there is no room.
+        """
+        tables = [_row_offsets(code, bases).ravel() for _, code in self._rows]
+        if not tables:
+            return 0
+        content = np.concatenate(tables)
+        address = at = driver.allocate(content.nbytes)
+        driver.upload(address, content.ctypes.data, content.nbytes, stream)
+        for (place, _), table in zip(self._rows, tables, strict=True):
+            self._values[place] = at
+            at += table.nbytes
+        return address
 
     def point(self, bases: Array) -> list[int]:
         """Let arguments follow a table of bases (int64); the launches that this changes."""
@@ -145,6 +177,18 @@ class Launches:
                 made = encode(one.descriptor, address, one.integers, self._encoders)
                 ctypes.memmove(int(self._table[one.place]), ctypes.addressof(made), MAP_BYTES)
         return sorted(set[int]().union(*(self._readers[base] for base in changed)))
+
+
+def _row_offsets(code: PhaseCode, bases: Array) -> Array:
+    """How many bytes the operands of each row lie behind those of the first, see `ahead.ROWS`."""
+    each = [
+        {argument.name: argument.ref for argument in one.phase.arguments}
+        for one in (code, *code.others)
+    ]
+    names = [name for name in code.cubin.parameters if name in each[0]]
+    at = [[int(bases[refs[name].base]) + refs[name].offset for name in names] for refs in each]
+    offsets: Array = np.array(at, np.int64) - np.array(at[0], np.int64)
+    return offsets
 
 
 def _weights(code: PhaseCode) -> Ref | None:
@@ -184,7 +228,7 @@ def _given(
 ) -> tuple[str, ...] | None:
     """What is given where that is not what the code takes, else None."""
     described = {name for one in descriptors for name in one.integers}
-    parameters = tuple(name for name in parameters if name not in AHEAD)
+    parameters = tuple(name for name in parameters if name not in (*AHEAD, ROWS))
     # Integers that only tensor maps have are no parameters of the code.
     taken = [name for name in integers if name in parameters or name not in described]
     given = (*arguments, *taken)
@@ -205,6 +249,10 @@ class RecordedGraph:
         codes: The phases that there is something to do for, at least one.
         waits: For each of them the numbers of the earlier ones that it waits for.
         bases: The table of bases to begin with, int64.
+        stream: The first launch's.
+
+    Raises:
+        OutOfMemoryError: If there is no room for it.
     """
 
     def __init__(
@@ -213,11 +261,19 @@ class RecordedGraph:
         codes: Sequence[PhaseCode],
         waits: Sequence[Sequence[int]],
         bases: Array,
+        stream: int,
     ) -> None:
         self._driver = driver
         self._launches = Launches(codes, len(bases), driver.encoders)
         self._launches.point(bases)
-        self._graph: LaunchGraph = driver.make_graph(self._launches.each, waits)
+        self._offsets = self._launches.place_rows(driver, bases, stream)
+        try:
+            self._graph: LaunchGraph = driver.make_graph(self._launches.each, waits)
+        except BaseException:
+            # Of a lost GPU nothing can be freed, and trying would hide this error.
+            if self._offsets and driver.lost is None:
+                driver.free(self._offsets)
+            raise
 
     def launch(self, bases: Array, stream: int) -> None:
         """Put it on a stream with this table of bases."""
@@ -227,6 +283,8 @@ class RecordedGraph:
         self._driver.launch_graph(self._graph, stream)
 
     def free(self) -> bool:
-        """Give it back; done."""
+        """Give it back, once no run uses it; done."""
         self._driver.free_graph(self._graph)
+        if self._offsets:
+            self._driver.free(self._offsets)
         return True

@@ -7,27 +7,51 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from saccade.backends.cuda.runtime.array import DeviceArray
+from saccade.ir import DType
 
 if TYPE_CHECKING:
+    from saccade.backends.cuda.runtime.context import DeviceContext
     from saccade.plan.types import Cut
 
-__all__ = ["cut_on_device"]
+__all__ = ["NUMBER_BYTES", "cut_on_device", "numbers_array"]
+
+NUMBER_BYTES = 128
+"""From one number to the next, a line of the caches: thousands of programs read one while launches
+beside them write others (RetinaNet, one H200: 2545 µs, 2690 with 16 bytes)."""
+
+
+def numbers_array(device: DeviceContext, count: int, stream: int) -> DeviceArray | None:
+    """For what steps find out, int64 [count, 16]: a number at the beginning of each line.
+
+    Raises:
+        OutOfMemoryError: If the GPU has no room.
+    """
+    if not count:
+        return None
+    return DeviceArray.empty(device, (count, NUMBER_BYTES // 8), DType.I64, stream)
 
 
 def cut_on_device(
-    results: Sequence[DeviceArray], counts: int, cuts: Sequence[Cut], stream: int
+    results: Sequence[DeviceArray], numbers: DeviceArray | None, cuts: Sequence[Cut], stream: int
 ) -> tuple[DeviceArray, ...]:
-    """The results without the last `counts` of them, each as long as these say.
+    """The results, each as long as the numbers that were found say.
 
     Waits for the stream if there is anything to cut. What is cut is copied: the rest of its memory,
     sized for the most that there could be, goes.
+
+    Args:
+        results: Of a plan, without its numbers.
+        numbers: See `numbers_array`; not None where there is anything to cut.
+        cuts: Which axes are how long.
+        stream: That they were written on.
     """
-    found = list(results[: len(results) - counts])
-    # Once for each count, as every one of these copies waits for the stream.
-    sizes = {count: int(results[count].numpy().flat[0]) for count in {cut.count for cut in cuts}}
+    found = list(results)
+    # All at once, as each copy waits for the stream.
+    sizes = [] if numbers is None or not cuts else numbers.numpy()[:, 0].tolist()
     for cut in cuts:
         whole = found[cut.output]
-        size = min(sizes[cut.count] * cut.factor, whole.shape[cut.axis])
+        number = sizes[cut.count - len(results)]
+        size = min(number * cut.factor, whole.shape[cut.axis])
         if size != whole.shape[cut.axis]:
             found[cut.output] = _beginning(whole, cut.axis, size, stream)
     return tuple(found)

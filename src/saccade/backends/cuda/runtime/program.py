@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 from weakref import finalize
 
 import numpy as np
 
+from saccade.backends.cuda.batches import batches_of, ordered
 from saccade.backends.cuda.runtime.array import DeviceArray
 from saccade.backends.cuda.runtime.facts import phase_facts
 from saccade.backends.cuda.runtime.graph import (
@@ -30,24 +32,26 @@ from saccade.backends.cuda.runtime.graph import (
     RecordedGraph,
     check_arguments,
 )
-from saccade.backends.cuda.runtime.lengths import cut_on_device
+from saccade.backends.cuda.runtime.lengths import (
+    NUMBER_BYTES,
+    cut_on_device,
+    numbers_array,
+)
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import DType
 from saccade.locks import cached_property
-from saccade.waits import Lane, waits_of
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
     from saccade.backends.cuda.runtime.context import DeviceContext
     from saccade.backends.cuda.runtime.memory import Arena
     from saccade.ir import Array
-    from saccade.kernels.bind import Ref
     from saccade.kernels.machine import Machine
-    from saccade.plan import Plan, Step
+    from saccade.plan import Plan
     from saccade.profile.types import Facts, Reading
     from saccade.program import DeviceBuffer
 
-__all__ = ["CudaProgram", "launch_waits"]
+__all__ = ["CudaProgram"]
 
 _ALIGNMENT = 16
 """Bytes; code is compiled for bases at multiples of so many."""
@@ -84,7 +88,8 @@ class CudaProgram:
         _check(plan)
         # The finalizer has this very dictionary: it is changed, never replaced.
         self._graphs: dict[int, tuple[int, RecordedGraph]] = {}
-        self._ports = [(port.shape, DType(port.dtype)) for port in plan.outputs]
+        results = plan.outputs[: len(plan.outputs) - plan.counts]
+        self._ports = [(port.shape, DType(port.dtype)) for port in results]
         held: list[tuple[str, str]] = []
         # Constants stay in it, each run copies it and sets the rest.
         self._bases = np.zeros(plan.constant_base + len(plan.constants), np.int64)
@@ -111,10 +116,10 @@ class CudaProgram:
         with self.device.driver.current():
             stream = self._entered(given)
             try:
-                results = self._enqueued(given, stream)
+                results, numbers = self._enqueued(given, stream)
             except OutOfMemoryError as error:
                 raise self._out_of_memory(error) from error
-            results = cut_on_device(results, self.plan.counts, self.plan.cuts, stream)
+            results = cut_on_device(results, numbers, self.plan.cuts, stream)
             if not all(a.leased or a.caller for a in given):
                 # Another library's memory, of which it may let go as soon as this returns.
                 self.device.driver.wait_stream(stream)
@@ -131,21 +136,25 @@ class CudaProgram:
             one.used_on(stream)
         return stream
 
-    def _enqueued(self, given: Sequence[DeviceArray], stream: int) -> tuple[DeviceArray, ...]:
+    def _enqueued(
+        self, given: Sequence[DeviceArray], stream: int
+    ) -> tuple[tuple[DeviceArray, ...], DeviceArray | None]:
+        """The results, and the numbers that steps find out."""
         device = self.device
         aligned = [self._aligned(one, stream) for one in given]
         make = next((a.make for a in given if a.make is not None), DeviceArray.empty)
         results = tuple(make(device, shape, kind, stream) for shape, kind in self._ports)
+        numbers = numbers_array(device, self.plan.counts, stream)
         # A graph has at least one launch.
         if not self._codes:
-            return results
+            return results, numbers
         arena = device.arenas.take(self.plan.arena_bytes, stream)
         try:
-            bases = self._table(arena.address, aligned, results)
-            self._graph(arena, bases).launch(bases, stream)
+            bases = self._table(arena.address, aligned, results, numbers)
+            self._graph(arena, bases, stream).launch(bases, stream)
         finally:
             device.arenas.give_back(arena, stream)
-        return results
+        return results, numbers
 
     def _aligned(self, one: DeviceArray, stream: int) -> DeviceArray:
         """Itself, or a copy where the code can read it."""
@@ -157,27 +166,42 @@ class CudaProgram:
         return copy
 
     def _table(
-        self, arena: int, inputs: Sequence[DeviceArray], results: Sequence[DeviceArray]
+        self,
+        arena: int,
+        inputs: Sequence[DeviceArray],
+        results: Sequence[DeviceArray],
+        numbers: DeviceArray | None,
     ) -> Array:
         bases = self._bases.copy()
-        bases[: self.plan.constant_base] = [arena, *(a.address for a in (*inputs, *results))]
+        first = 0 if numbers is None else numbers.address
+        each = (first + NUMBER_BYTES * i for i in range(self.plan.counts))
+        addresses = (arena, *(a.address for a in (*inputs, *results)), *each)
+        bases[: self.plan.constant_base] = addresses
         return bases
 
-    def _graph(self, arena: Arena, bases: Array) -> RecordedGraph:
+    def _graph(self, arena: Arena, bases: Array, stream: int) -> RecordedGraph:
         """The graph over this arena, which nobody else has meanwhile."""
         # By the arena's `id`, which stays its own: arenas live as long as the device.
         address, graph = self._graphs.get(id(arena), (None, None))
         if graph is None or address != arena.address:
             if graph is not None:  # the arena moved
                 del self._graphs[id(arena)]
+                self.device.driver.synchronize()  # other runs may be on their way
                 graph.free()
-            graph = RecordedGraph(self.device.driver, self._codes, self._waits, bases)
+            graph = RecordedGraph(self.device.driver, *self._launched, bases, stream)
             self._graphs[id(arena)] = arena.address, graph
         return graph
 
     @cached_property
-    def _waits(self) -> Sequence[Sequence[int]]:
-        return launch_waits(self.plan)
+    def _launched(self) -> tuple[Sequence[PhaseCode], Sequence[Sequence[int]]]:
+        """What is launched, those with rows together, and what each of them waits for."""
+        codes, waits = self._codes, self.plan.launch_waits
+        if not any(code.cubin.rows for code in codes):
+            return codes, waits
+        alike = [code.function if code.cubin.rows else None for code in codes]
+        batches, after = ordered(batches_of(self.plan, alike), waits)
+        each = ([codes[number] for number in batch] for batch in batches)
+        return [replace(first, others=tuple(others)) for first, *others in each], after
 
     def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
         plan = self.plan
@@ -193,7 +217,8 @@ class CudaProgram:
     def profile(self, inputs: Sequence[DeviceBuffer], repeat: int) -> list[Reading]:
         """Clock readings in nanoseconds: for each phase in order, [repeat, 1, (start, end)].
 
-        Phases are launched one by one, each between two events; after a run that is not counted.
+        Launches follow one another, each between two events; after a run that is not counted.
+        Phases that are launched together share its time.
 
         Raises:
             OutOfMemoryError: If the GPU has not what it needs.
@@ -216,35 +241,44 @@ class CudaProgram:
         device, driver = self.device, self.device.driver
         aligned = [self._aligned(one, stream) for one in given]
         results = [DeviceArray.empty(device, *port, stream) for port in self._ports]
-        clocks = np.zeros((repeat + 1, phases, 2))
-        events = [driver.make_event(timed=True) for _ in range(len(self._codes) + 1)]
-        arena = device.arenas.take(self.plan.arena_bytes, stream)
+        numbers = numbers_array(device, self.plan.counts, stream)
+        clocks, (codes, _) = np.zeros((repeat + 1, phases, 2)), self._launched
+        events = [driver.make_event(timed=True) for _ in range(len(codes) + 1)]
+        arena, offsets = device.arenas.take(self.plan.arena_bytes, stream), 0
         try:
-            launches = Launches(self._codes, len(self._bases), driver.encoders)
-            launches.point(self._table(arena.address, aligned, results))
+            launches = Launches(codes, len(self._bases), driver.encoders)
+            bases = self._table(arena.address, aligned, results, numbers)
+            launches.point(bases)
+            offsets = launches.place_rows(driver, bases, stream)
             for clock in clocks:
                 driver.record(events[0], stream)
                 for launch, event in zip(launches.each, events[1:], strict=True):
                     driver.launch(launch, stream)
                     driver.record(event, stream)
                 driver.wait_stream(stream)
-                self._read(clock, events)
+                self._read(clock, codes, events)
         finally:
             device.arenas.give_back(arena, stream)
+            if offsets and driver.lost is None:
+                driver.free(offsets)
         for event in events:
             driver.free_event(event)
         return clocks[1:]
 
-    def _read(self, clock: Array, events: Sequence[int]) -> None:
-        """One run's readings, from the events around its launches."""
-        ends = [1e6 * self.device.driver.milliseconds(events[0], event) for event in events[1:]]
-        at, done = 0.0, 0
+    def _read(self, clock: Array, codes: Sequence[PhaseCode], events: Sequence[int]) -> None:
+        """One run's readings, from the events around its launches; rows have equal shares."""
+        ends = [1e6 * self.device.driver.milliseconds(events[0], event) for event in events]
+        spans = {
+            one.number: (start + i * (end - start) / rows, start + (i + 1) * (end - start) / rows)
+            for code, (start, end) in zip(codes, pairwise(ends), strict=True)
+            for rows in [1 + len(code.others)]
+            for i, one in enumerate((code, *code.others))
+        }
+        at = 0.0
         # Without chunks there was no launch, and so no event: such a phase ends as it begins.
         for i in range(len(clock)):
-            there = done < len(self._codes) and self._codes[done].number == i
-            end = ends[done] if there else at
-            clock[i] = at, end
-            at, done = end, done + there
+            clock[i] = spans.get(i, (at, at))
+            at = clock[i, 1]
 
     def micros(self, inputs: Sequence[DeviceBuffer], runs: int) -> float:
         """Microseconds of one of several runs on end by the GPU's clock, after one before them.
@@ -267,11 +301,12 @@ class CudaProgram:
         device, driver = self.device, self.device.driver
         aligned = [self._aligned(one, stream) for one in given]
         results = [DeviceArray.empty(device, *port, stream) for port in self._ports]
+        numbers = numbers_array(device, self.plan.counts, stream)
         start, end = (driver.make_event(timed=True) for _ in range(2))
         arena = device.arenas.take(self.plan.arena_bytes, stream)
         try:
-            bases = self._table(arena.address, aligned, results)
-            graph = self._graph(arena, bases)
+            bases = self._table(arena.address, aligned, results, numbers)
+            graph = self._graph(arena, bases, stream)
             graph.launch(bases, stream)
             driver.record(start, stream)
             for _ in range(runs):
@@ -305,33 +340,6 @@ class CudaProgram:
             for code in self._codes:
                 found[code.number] = phase_facts(self.device.driver, code)
         return found
-
-
-def launch_waits(plan: Plan) -> list[tuple[int, ...]]:
-    """For each launch of a plan the earlier ones that it waits for; see `waits_of`."""
-    return waits_of(
-        phase.uses(lanes=lanes)
-        for step, lanes in ((step, _lanes(step)) for step in plan.steps)
-        for phase in step.phases
-        if phase.chunks
-    )
-
-
-def _lanes(step: Step) -> dict[Ref, Lane | None]:
-    """Bytes of operands and results, by where they lie, that are no others' between them.
-
-    Steps that write channels of the same pixels need not wait for each other.
-    """
-    found: dict[Ref, Lane | None] = {}
-    for ref, view in (*step.inputs, *step.outputs):
-        lane = view.lane
-        made = None
-        if lane is not None:
-            pitch, width = (elements * view.dtype.itemsize for elements in lane)
-            made = Lane(pitch, ref.offset % pitch, width)
-        # What the step sees in another way, too, is one.
-        found[ref] = made if found.get(ref, made) == made else None
-    return found
 
 
 def _check(plan: Plan) -> None:
