@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,27 +25,34 @@ __all__ = ["NonZero", "TopK", "Unique"]
 class TopK(Op):
     """The largest or smallest elements along an axis, and where they were (ONNX TopK).
 
-    Operand: x. Results: values, in x's type, and their int64 indices; both have `k` elements along
-    the axis, the best first. Equal elements keep their order, both zeros are equal, and NaN is
-    larger than all numbers.
+    Operands: x; where `counted` is set int64 [1], how many elements along the axis are true: the
+    first ones, no others are looked at. Results: values, in x's type, and their int64 indices; both
+    have `k` elements along the axis, the best first. Equal elements keep their order, both zeros
+    are equal, and NaN is larger than all numbers. Where fewer are true, the first element stands
+    behind them.
 
     Attributes:
         k: How many.
         axis: Along which, counted from 0.
         largest: Whether the largest ones; else the smallest.
+        counted: Whether there is a number of elements.
     """
 
     k: Dim
     axis: int
     largest: bool = True
+    counted: bool = False
 
     _dim_fields = frozenset({"k"})
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        expect_count(self, inputs, 1)
+        expect_count(self, inputs, 1 + self.counted)
         x = inputs[0]
         expect_axis(self, self.axis, len(x.shape))
         expect(self, x.dtype is not DType.BOOL, "x is bool")
+        if self.counted:
+            number = inputs[1] == TensorType(DType.I64, (1,))
+            expect(self, number, "a number of elements must be int64 [1]")
         size = x.shape[self.axis]
         if isinstance(size, int) and isinstance(self.k, int):
             expect(self, 0 <= self.k <= size, f"{self.k} of {size} elements")
@@ -53,8 +60,10 @@ class TopK(Op):
         return TensorType(x.dtype, shape), TensorType(DType.I64, shape)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        (x,) = inputs
-        size, k = x.shape[self.axis], static_count((self.k,))
+        x, k = inputs[0], static_count((self.k,))
+        if self.counted:
+            return self._of_first(x, min(int(inputs[1][0]), x.shape[self.axis]), k)
+        size = x.shape[self.axis]
         if self.largest:
             # A stable order of the reversed axis, read backwards: equal ones keep theirs.
             backwards = np.argsort(np.flip(x, self.axis), axis=self.axis, kind="stable")
@@ -62,6 +71,15 @@ class TopK(Op):
         else:
             order = np.argsort(x, axis=self.axis, kind="stable")
         places = np.take(order, np.arange(k), axis=self.axis).astype(np.int64)
+        return np.take_along_axis(x, places, self.axis), places
+
+    def _of_first(self, x: Array, true: int, k: int) -> tuple[Array, ...]:
+        """The results where so many elements along the axis are true."""
+        found = min(k, true)
+        best = replace(self, k=found, counted=False)
+        _, places = best.reference(np.take(x, np.arange(true), axis=self.axis))
+        rest = [(0, k - found if axis == self.axis else 0) for axis in range(x.ndim)]
+        places = np.pad(places, rest)
         return np.take_along_axis(x, places, self.axis), places
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf, prod
 from types import MappingProxyType
 
@@ -17,19 +18,21 @@ from saccade.kernels.cases.base import (
     F32,
     F64,
     I32,
+    I64,
     LAST,
     NORMAL,
     ROWS,
     SPECIAL,
     WHOLE,
     Case,
+    Given,
     Normal,
     Operand,
     Result,
     ResultOf,
     Whole,
 )
-from saccade.opdefs import Conv2d, DepthToSpaceStore, MatMul, TiedNorm, VectorNormGrad
+from saccade.opdefs import Conv2d, DepthToSpaceStore, MatMul, TiedNorm, TopK, VectorNormGrad
 
 __all__ = ["CASES"]
 
@@ -264,12 +267,36 @@ _NORMS = (
     _flowing("flow-halves-across", inf, (3, 7, 35), (1,), grad=F16, x=F16),
 )
 
+
+def _counted(
+    name: str, shape: _Shape, op: TopK, number: int, dtype: DType = F32,
+    values: Normal | Whole = _QUARTERS,
+) -> Case:  # fmt: skip
+    """The best of as many elements as are said to be there."""
+    operands = Operand(shape, dtype, values=values), Operand((1,), I64, values=Given((number,)))
+    return Case(name, replace(op, counted=True), operands, (Result(dtype=dtype),), 0)
+
+
+_RANKED = (
+    _counted("counted", (3, 37), TopK(5, 1), 11),
+    _counted("counted-few", (3, 37), TopK(5, 1), 3),
+    _counted("counted-none", (2, 37), TopK(5, 1, False), 0),
+    _counted("counted-all", (2, 1031), TopK(100, 1), 2000),
+    _counted("counted-of-many", (2, 1031), TopK(100, 1), 500, values=SPECIAL),
+    _counted("counted-fewer-than-wanted", (2, 1031), TopK(100, 1), 60),
+    _counted("counted-of-thousands", (1, 70001), TopK(100, 1), 30011, values=Whole(-5000, 5000)),
+    _counted("counted-few-of-thousands", (70001,), TopK(100, 0, False), 40),
+    _counted("counted-across", (2, 700, 3), TopK(9, 1), 400, F16),
+    _counted("counted-i64", (2, 900), TopK(50, 1, False), 77, I64, Whole(-20, 20)),
+)
+
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
     {
         "attention": ATTENTIONS,
         "conv2d": (*_SUMS, *_POINTS, *_UPSCALED, *_STRIPS),
         "matmul": _PRODUCTS,
         "norm": _NORMS,
+        "select": _RANKED,
     }
 )
 """For each family."""

@@ -172,11 +172,11 @@ class CudaProgram:
         results: Sequence[DeviceArray],
         numbers: DeviceArray | None,
     ) -> Array:
-        bases = self._bases.copy()
-        first = 0 if numbers is None else numbers.address
-        each = (first + NUMBER_BYTES * i for i in range(self.plan.counts))
-        addresses = (arena, *(a.address for a in (*inputs, *results)), *each)
-        bases[: self.plan.constant_base] = addresses
+        bases, count = self._bases.copy(), self.plan.counts
+        end = self.plan.constant_base
+        bases[: end - count] = [arena, *(a.address for a in (*inputs, *results))]
+        if numbers is not None:
+            bases[end - count : end] = numbers.address + NUMBER_BYTES * np.arange(count)
         return bases
 
     def _graph(self, arena: Arena, bases: Array, stream: int) -> RecordedGraph:

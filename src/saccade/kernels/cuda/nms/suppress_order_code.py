@@ -125,13 +125,24 @@ def order_listed(
         row = tl.load(listed + problem * count + slot, mask=there, other=0)
         mine = tl.load(levels + problem * count + slot, mask=there, other=0)
         before = tl.zeros((BLOCK, OTHERS), tl.int32)
-        for start in range(0, n, OTHERS):
+        # Of equal ones the earlier come first: which they are is asked beside the box alone.
+        near = begin // OTHERS * OTHERS
+        far = tl.cdiv(begin + BLOCK, OTHERS) * OTHERS
+        for start in range(0, near, OTHERS):
+            theirs = tl.load(levels + problem * count + start + tl.arange(0, OTHERS))
+            before += (theirs[None, :] >= mine[:, None]).to(tl.int32)
+        for start in range(near, tl.minimum(far, n), OTHERS):
             other = start + tl.arange(0, OTHERS)
             inside = other < n
             theirs = tl.load(levels + problem * count + other, mask=inside, other=0)
             first = theirs[None, :] > mine[:, None]
             first = first | ((theirs[None, :] == mine[:, None]) & (other[None, :] < slot[:, None]))
             before += (first & inside[None, :]).to(tl.int32)
+        for start in range(far, n, OTHERS):
+            other = start + tl.arange(0, OTHERS)
+            # No score is less than those that are not there.
+            theirs = tl.load(levels + problem * count + other, mask=other < n, other=float("-inf"))
+            before += (theirs[None, :] > mine[:, None]).to(tl.int32)
         at = problem // classes * box_image + row * box_row
         _place_boxes(
             boxes, ranked, corners, problem, row, tl.sum(before, 1), there, count, at, box_step,

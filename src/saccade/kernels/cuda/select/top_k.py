@@ -10,6 +10,7 @@ of long rows the best are found first, by a radix search over integers that have
     gather      these, of equal ones the first, in the order of the row
     rank        as above, among these alone
 
+Of elements that a step counted the first ones are looked at; programs of others end at once.
 Equal elements keep their order, no sum depends on who comes first. Floor: the bytes of the operand,
 once for each digit and twice more, most of them from the L2 cache.
 """
@@ -56,6 +57,7 @@ class CudaTopKConfig:
         kept: How many axes there are besides.
         digit: Which digit is looked for, 0 the highest; how many there are behind all of them.
         searched: Whether those that are ranked were found by a search.
+        counted: Of the operator.
     """
 
     phase: str
@@ -65,6 +67,7 @@ class CudaTopKConfig:
     kept: int
     digit: int = 0
     searched: bool = False
+    counted: bool = False
 
 
 @per_call
@@ -131,7 +134,9 @@ def _ranking(call: CudaCall, rows: int, size: int) -> float:
 def _config(call: CudaCall, phase: str) -> CudaTopKConfig:
     x = call.inputs[0]
     kept = max(2, _kept(call).axes)
-    return CudaTopKConfig(phase, element_of(x), x.dtype in _WIDE, call.op.largest, kept)
+    return CudaTopKConfig(
+        phase, element_of(x), x.dtype in _WIDE, call.op.largest, kept, counted=call.op.counted
+    )  # fmt: skip
 
 
 def _integers(call: CudaCall) -> dict[str, int]:
@@ -142,12 +147,18 @@ def _integers(call: CudaCall) -> dict[str, int]:
     return found
 
 
+def _number(call: CudaCall) -> Operand:
+    """Of elements; what is not counted reads none."""
+    return In(1 if call.op.counted else 0)
+
+
 def _ranked(call: CudaCall) -> tuple[Launch, ...]:
     """Every element of each row."""
     rows, size, best = _sizes(call)
     nothing: Operand = In(0)  # what was not searched for has no temporaries
     operands: dict[str, Operand] = {
-        "x": In(0), "keys": nothing, "found": nothing, "values": Out(0), "places": Out(1),
+        "x": In(0), "number": _number(call), "keys": nothing, "found": nothing, "values": Out(0),
+        "places": Out(1),
     }  # fmt: skip
     integers = {"size": size, "best": best, **_integers(call)}
     programs = rows * -(-size // _ROWS) if best else 0
@@ -170,7 +181,7 @@ def _searched(call: CudaCall) -> tuple[Launch, ...]:
     for digit in range(digits + 2):
         # Of the last two one knows all digits, the other all numbers of ties.
         phase = "digits" if digit < digits else ("ties", "gather")[digit - digits]
-        operands: dict[str, Operand] = {"x": In(0), "state": state}
+        operands: dict[str, Operand] = {"x": In(0), "number": _number(call), "state": state}
         if phase != "gather":
             operands["counts"] = counts[(digit + 1) % 2]
         if phase == "digits":
@@ -181,7 +192,10 @@ def _searched(call: CudaCall) -> tuple[Launch, ...]:
             operands |= {"keys": keys, "found": found}
         config = replace(_config(call, phase), digit=min(digit, digits))
         launches.append(Launch(config, operands, {**sizes, **axes}, rows * blocks))
-    operands = {"x": In(0), "keys": keys, "found": found, "values": Out(0), "places": Out(1)}
+    operands = {
+        "x": In(0), "number": _number(call), "keys": keys, "found": found, "values": Out(0),
+        "places": Out(1),
+    }  # fmt: skip
     ranks = {"size": best, "best": best, **_integers(call)}
     config = replace(_config(call, "rank"), searched=True)
     return (*launches, Launch(config, operands, ranks, rows * -(-best // _ROWS)))
@@ -192,14 +206,17 @@ def _entry(config: CudaTopKConfig) -> Entry:
     kinds = {
         "x": config.element, "state": "i64", "counts": "i32", "to": "i32", "ties": "i32",
         "keys": key, "found": "i32", "values": config.element, "places": "i64",
+        "number": "i64" if config.counted else config.element,
     }  # fmt: skip
     names = {
-        "digits": ("x", "state", "counts", "to"), "ties": ("x", "state", "counts", "ties"),
-        "gather": ("x", "state", "ties", "keys", "found"),
-        "rank": ("x", "keys", "found", "values", "places"),
+        "digits": ("x", "number", "state", "counts", "to"),
+        "ties": ("x", "number", "state", "counts", "ties"),
+        "gather": ("x", "number", "state", "ties", "keys", "found"),
+        "rank": ("x", "number", "keys", "found", "values", "places"),
     }[config.phase]  # fmt: skip
     constants: dict[str, int | bool] = {
         "LARGEST": config.largest, "WIDE": config.wide, "KEPT": config.kept,
+        "COUNTED": config.counted,
     }  # fmt: skip
     integers: tuple[str, ...] = ("size", "best")
     if config.phase == "rank":

@@ -11,6 +11,7 @@ Temporaries, for each row:
     keys, found [best]      keys and places of the best, in the order of the row
 
 Keys are integers that rise with what an element is worth; digits are of keys without a sign.
+COUNTED: only the first `number` elements of a row are there, and blocks beyond them have no part.
 """
 
 import triton
@@ -48,8 +49,17 @@ def _start(state, best, DIGIT: tl.constexpr):
 
 
 @triton.jit
+def _there(number, size, best, share, COUNTED: tl.constexpr):
+    """How many elements of a row there are, how many of the best, and of how many programs."""
+    if COUNTED:
+        size = tl.minimum(size, tl.load(number)).to(tl.int32)
+        best = tl.minimum(best, size)
+    return size, best, tl.cdiv(size, share)
+
+
+@triton.jit
 def _next(
-    counts, state, row, part, best, blocks, DIGIT: tl.constexpr, DIGITS: tl.constexpr,
+    counts, state, row, part, best, blocks, used, DIGIT: tl.constexpr, DIGITS: tl.constexpr,
 ):  # fmt: skip
     """The digits that are known in front of DIGIT, and how many of the best have them.
 
@@ -63,10 +73,10 @@ def _next(
         SOME: tl.constexpr = 16  # whose loads are under way at the same time
         digit = tl.arange(0, 256)
         several = tl.zeros((SOME, 256), tl.int32)
-        for start in range(0, blocks, SOME):
+        for start in range(0, used, SOME):
             block = start + tl.arange(0, SOME)
             at = ((row * blocks + block) * 256)[:, None] + digit[None, :]
-            several += tl.load(counts + at, mask=(block < blocks)[:, None], other=0)
+            several += tl.load(counts + at, mask=(block < used)[:, None], other=0)
         sums = tl.sum(several, 0)
         better = tl.sum(sums, 0) - tl.cumsum(sums, 0)  # of higher digits
         here = (better < wanted) & (better + sums >= wanted)
@@ -81,112 +91,132 @@ def _next(
 
 @triton.jit
 def digits(
-    x, state, counts, to, extra,
+    x, number, state, counts, to, extra,
     size, best, blocks, share, k1, k2, x_k0, x_k1, x_k2, x_r,
     LARGEST: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
-    DIGIT: tl.constexpr,
+    COUNTED: tl.constexpr, DIGIT: tl.constexpr,
 ):  # fmt: skip
     """Elements of a row's share by their next digit."""
     DIGITS: tl.constexpr = 8 if WIDE else 4
     SHIFT: tl.constexpr = 8 * (DIGITS - 1 - DIGIT)
     row = tl.program_id(0) // blocks
     part = tl.program_id(0) % blocks
-    known, _ = _next(counts, state, row, part, best, blocks, DIGIT=DIGIT, DIGITS=DIGITS)
-    line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
-    found = tl.zeros((256,), tl.int32)
-    for start in range(part * share, tl.minimum(part * share + share, size), BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        mask = at < size
-        key = _unsigned(_keys(line, at * x_r, mask, LARGEST=LARGEST, WIDE=WIDE), WIDE=WIDE)
-        if DIGIT > 0:
-            high: tl.constexpr = (1 << (8 * DIGIT)) - 1  # bits that are no copies of a sign
-            upper = ((known >> (SHIFT + 8)) & high).to(key.dtype)
-            mask = mask & (((key >> (SHIFT + 8)) & high) == upper)
-        found += tl.histogram(((key >> SHIFT) & 255).to(tl.int32), 256, mask=mask)
-    tl.store(to + tl.program_id(0) * 256 + tl.arange(0, 256), found)
+    size, best, used = _there(number, size, best, share, COUNTED)
+    if part < used:
+        known, _ = _next(counts, state, row, part, best, blocks, used, DIGIT=DIGIT, DIGITS=DIGITS)
+        line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
+        found = tl.zeros((256,), tl.int32)
+        for start in range(part * share, tl.minimum(part * share + share, size), BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            mask = at < size
+            key = _unsigned(_keys(line, at * x_r, mask, LARGEST=LARGEST, WIDE=WIDE), WIDE=WIDE)
+            if DIGIT > 0:
+                high: tl.constexpr = (1 << (8 * DIGIT)) - 1  # bits that are no copies of a sign
+                upper = ((known >> (SHIFT + 8)) & high).to(key.dtype)
+                mask = mask & (((key >> (SHIFT + 8)) & high) == upper)
+            found += tl.histogram(((key >> SHIFT) & 255).to(tl.int32), 256, mask=mask)
+        tl.store(to + tl.program_id(0) * 256 + tl.arange(0, 256), found)
 
 
 @triton.jit
 def ties(
-    x, state, counts, ties, extra,
+    x, number, state, counts, ties, extra,
     size, best, blocks, share, k1, k2, x_k0, x_k1, x_k2, x_r,
     LARGEST: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
-    DIGIT: tl.constexpr,
+    COUNTED: tl.constexpr, DIGIT: tl.constexpr,
 ):  # fmt: skip
     """How many elements of a row's share are better than the last of the best, or equal."""
     row = tl.program_id(0) // blocks
     part = tl.program_id(0) % blocks
-    known, _ = _next(counts, state, row, part, best, blocks, DIGIT=DIGIT, DIGITS=DIGIT)
-    line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
-    better = tl.zeros((BLOCK,), tl.int32)
-    equal = tl.zeros((BLOCK,), tl.int32)
-    for start in range(part * share, tl.minimum(part * share + share, size), BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        key = _keys(line, at * x_r, at < size, LARGEST=LARGEST, WIDE=WIDE)
-        last = _unsigned(known.to(key.dtype), WIDE=WIDE)
-        better += ((key > last) & (at < size)).to(tl.int32)
-        equal += ((key == last) & (at < size)).to(tl.int32)
-    tl.store(ties + 2 * tl.program_id(0), tl.sum(better, 0))
-    tl.store(ties + 2 * tl.program_id(0) + 1, tl.sum(equal, 0))
+    size, best, used = _there(number, size, best, share, COUNTED)
+    if part < used:
+        known, _ = _next(counts, state, row, part, best, blocks, used, DIGIT=DIGIT, DIGITS=DIGIT)
+        line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
+        better = tl.zeros((BLOCK,), tl.int32)
+        equal = tl.zeros((BLOCK,), tl.int32)
+        for start in range(part * share, tl.minimum(part * share + share, size), BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            key = _keys(line, at * x_r, at < size, LARGEST=LARGEST, WIDE=WIDE)
+            last = _unsigned(known.to(key.dtype), WIDE=WIDE)
+            better += ((key > last) & (at < size)).to(tl.int32)
+            equal += ((key == last) & (at < size)).to(tl.int32)
+        tl.store(ties + 2 * tl.program_id(0), tl.sum(better, 0))
+        tl.store(ties + 2 * tl.program_id(0) + 1, tl.sum(equal, 0))
 
 
 @triton.jit
 def gather(
-    x, state, ties, keys, found, extra,
+    x, number, state, ties, keys, found, extra,
     size, best, blocks, share, k1, k2, x_k0, x_k1, x_k2, x_r,
     LARGEST: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    COUNTED: tl.constexpr,
 ):  # fmt: skip
     """The best of a row's share, behind those of the shares before."""
     DIGITS: tl.constexpr = 8 if WIDE else 4
     row = tl.program_id(0) // blocks
     part = tl.program_id(0) % blocks
-    mine = state + row * (2 * (DIGITS + 1)) + 2 * DIGITS
-    known = tl.load(mine)
-    wanted = tl.load(mine + 1).to(tl.int32)
-    lane = tl.arange(0, 128)
-    better_before = tl.zeros((128,), tl.int32)
-    equal_before = tl.zeros((128,), tl.int32)
-    for start in range(0, part, 128):
-        at = 2 * (row * blocks + start + lane)
-        before = start + lane < part
-        better_before += tl.load(ties + at, mask=before, other=0)
-        equal_before += tl.load(ties + at + 1, mask=before, other=0)
-    better = tl.sum(better_before, 0)
-    equal = tl.sum(equal_before, 0)
-    line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
-    for start in range(part * share, tl.minimum(part * share + share, size), BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        key = _keys(line, at * x_r, at < size, LARGEST=LARGEST, WIDE=WIDE)
-        last = _unsigned(known.to(key.dtype), WIDE=WIDE)
-        is_better = ((key > last) & (at < size)).to(tl.int32)
-        is_equal = ((key == last) & (at < size)).to(tl.int32)
-        # Before each element; of those that are equal so many count as there are places for.
-        betters = better + tl.cumsum(is_better, 0) - is_better
-        equals = equal + tl.cumsum(is_equal, 0) - is_equal
-        to = row * best + betters + tl.minimum(equals, wanted)
-        taken = (is_better > 0) | ((is_equal > 0) & (equals < wanted))
-        tl.store(keys + to, key, mask=taken)
-        tl.store(found + to, at, mask=taken)
-        better += tl.sum(is_better, 0)
-        equal += tl.sum(is_equal, 0)
+    ranked = keys + row * best
+    placed = found + row * best
+    size, best, used = _there(number, size, best, share, COUNTED)
+    if part < used:
+        mine = state + row * (2 * (DIGITS + 1)) + 2 * DIGITS
+        known = tl.load(mine)
+        wanted = tl.load(mine + 1).to(tl.int32)
+        lane = tl.arange(0, 128)
+        better_before = tl.zeros((128,), tl.int32)
+        equal_before = tl.zeros((128,), tl.int32)
+        for start in range(0, part, 128):
+            at = 2 * (row * blocks + start + lane)
+            before = start + lane < part
+            better_before += tl.load(ties + at, mask=before, other=0)
+            equal_before += tl.load(ties + at + 1, mask=before, other=0)
+        better = tl.sum(better_before, 0)
+        equal = tl.sum(equal_before, 0)
+        line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
+        for start in range(part * share, tl.minimum(part * share + share, size), BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            key = _keys(line, at * x_r, at < size, LARGEST=LARGEST, WIDE=WIDE)
+            last = _unsigned(known.to(key.dtype), WIDE=WIDE)
+            is_better = ((key > last) & (at < size)).to(tl.int32)
+            is_equal = ((key == last) & (at < size)).to(tl.int32)
+            # Most blocks have none of the best, and sums along them take longest.
+            if (tl.max(is_better, 0) > 0) | ((equal < wanted) & (tl.max(is_equal, 0) > 0)):
+                # Before each element; of those that are equal so many count as there is room for.
+                betters = better + tl.cumsum(is_better, 0) - is_better
+                equals = equal + tl.cumsum(is_equal, 0) - is_equal
+                to = betters + tl.minimum(equals, wanted)
+                taken = (is_better > 0) | ((is_equal > 0) & (equals < wanted))
+                tl.store(ranked + to, key, mask=taken)
+                tl.store(placed + to, at, mask=taken)
+                better += tl.sum(is_better, 0)
+                equal += tl.sum(is_equal, 0)
 
 
 @triton.jit
 def rank(
-    x, keys, found, values, places, extra,
+    x, number, keys, found, values, places, extra,
     size, best, k1, k2, x_k0, x_k1, x_k2, x_r, v_k0, v_k1, v_k2, v_r, p_k0, p_k1, p_k2, p_r,
     LARGEST: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, SEARCHED: tl.constexpr,
-    BLOCK: tl.constexpr, OTHERS: tl.constexpr,
+    BLOCK: tl.constexpr, OTHERS: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK elements of a row go where they belong; SEARCHED: out of those found, else of x."""
     blocks = tl.cdiv(size, BLOCK)
     row = tl.program_id(0) // blocks
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    there = at < size
     line = x + place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=False)
+    v_row = place(row, k1, k2, v_k0, v_k1, v_k2, AXES=KEPT, UNIT=False)
+    p_row = place(row, k1, k2, p_k0, p_k1, p_k2, AXES=KEPT, UNIT=False)
+    ranked = keys + row * size
+    placed = found + row * size
+    if COUNTED:
+        size = tl.minimum(size, tl.load(number)).to(tl.int32)
+        rest = (at >= size) & (at < best)
+        tl.store(values + v_row + at * v_r, tl.load(line), mask=rest)
+        tl.store(places + p_row + at * p_r, tl.zeros((BLOCK,), tl.int64), mask=rest)
+    there = at < size
     if SEARCHED:
-        mine = tl.load(keys + row * size + at, mask=there, other=0)
-        origin = tl.load(found + row * size + at, mask=there, other=0)
+        mine = tl.load(ranked + at, mask=there, other=0)
+        origin = tl.load(placed + at, mask=there, other=0)
     else:
         mine = _keys(line, at * x_r, there, LARGEST=LARGEST, WIDE=WIDE)
         origin = at
@@ -194,7 +224,7 @@ def rank(
     for start in range(0, size, OTHERS):
         other = start + tl.arange(0, OTHERS)
         if SEARCHED:
-            theirs = tl.load(keys + row * size + other, mask=other < size, other=0)
+            theirs = tl.load(ranked + other, mask=other < size, other=0)
         else:
             theirs = _keys(line, other * x_r, other < size, LARGEST=LARGEST, WIDE=WIDE)
         earlier = other[None, :] < at[:, None]
@@ -203,7 +233,5 @@ def rank(
     to = tl.sum(before, 1)
     wanted = there & (to < best)
     value = tl.load(line + origin * x_r, mask=wanted, other=0)
-    v_row = place(row, k1, k2, v_k0, v_k1, v_k2, AXES=KEPT, UNIT=False)
-    p_row = place(row, k1, k2, p_k0, p_k1, p_k2, AXES=KEPT, UNIT=False)
     tl.store(values + v_row + to * v_r, value, mask=wanted)
     tl.store(places + p_row + to * p_r, origin.to(tl.int64), mask=wanted)
