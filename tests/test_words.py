@@ -23,7 +23,7 @@ GONE = {
     r"(?<!in )flights?": "execution context",
     r"filling": "replay",
     r"nursery|nurseries": "fork server",
-    r"get ready": "preload",
+    r"(?<!\.)get ready": "preload",
     r"shared? out": "divide, distribute",
     r"spares": "generic configs",
     r"one way\b(?= ?\()": "single_variant",

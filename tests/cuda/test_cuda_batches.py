@@ -16,11 +16,12 @@ from cuda_programs import info, opened, view, weights
 
 import saccade
 from saccade.backends.cuda.ahead import ROWS
-from saccade.backends.cuda.batches import batches_of, ordered, with_rows
+from saccade.backends.cuda.batches import with_rows
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.codegen.entry import Entry
 from saccade.backends.cuda.codegen.functions import text_of
 from saccade.backends.cuda.cubins import CodeKey, Cubins, code_key, common_alignment
+from saccade.backends.cuda.runtime.batches import batches_of, ordered
 from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.errors import OutOfMemoryError

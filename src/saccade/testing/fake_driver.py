@@ -328,25 +328,10 @@ class FakeDriver:
         assert len(values) == len(code.parameters) + 2 and values[-1] == 0
         scratch = values[-2:-1] if values[-2] else []  # checked code's table of buffers
         given = dict(zip(code.parameters, values, strict=False))
-        table = given.pop(ROWS, 0)
-        assert bool(table) == (ROWS in code.parameters) and (table or launch.rows == 1)
-        names = code.parameters[: code.pointers]
-        for row in range(launch.rows):
-            moved = given | {
-                name: given[name] + self._offset(table, row, names, i)
-                for i, name in enumerate(names)
-            }
-            for address in [*(moved[name] for name in names), *scratch]:
+        for moved in code.rows(launch.rows, given, partial(self.memory.live, ours=True)):
+            for address in [*(moved[name] for name in code.parameters[: code.pointers]), *scratch]:
                 self.memory.live(address)
             code.kernel(launch.programs, moved)
-
-    def _offset(self, table: int, row: int, names: Sequence[str], place: int) -> int:
-        """How far a row's operand lies behind the first one's."""
-        if not table:
-            return 0
-        at = table + 8 * (row * len(names) + place)
-        self.memory.live(at, 8, ours=True)
-        return ctypes.c_int64.from_address(at).value
 
     def _copied(self, launch: KernelLaunch) -> KernelLaunch:
         """With arguments of its own, read where the table says."""

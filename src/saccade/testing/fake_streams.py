@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from saccade.backends.cuda.ahead import ROWS
 from saccade.backends.cuda.runtime.driver import KernelLaunch
 
 __all__ = ["FakeCode", "FakeEvent", "FakeStream", "HostKernel", "PlayedGraph", "latest_first"]
@@ -25,6 +27,27 @@ class FakeCode:
     pointers: int
     kernel: HostKernel
     mapped: int = 0
+
+    def rows(
+        self, count: int, given: Mapping[str, int], live: Callable[[int, int], None]
+    ) -> Iterator[dict[str, int]]:
+        """What each row of a grid is given, where the launch is given this.
+
+        Args:
+            count: Of rows.
+            given: Addresses and integers by name.
+            live: Called with an address and bytes that are read there.
+        """
+        plain = dict(given)
+        table = plain.pop(ROWS, 0)
+        assert bool(table) == (ROWS in self.parameters) and (table or count == 1)
+        for row in range(count):
+            at = table + 8 * self.pointers * row
+            moved = dict(plain)
+            for i, name in enumerate(self.parameters[: self.pointers] if table else ()):
+                live(at + 8 * i, 8)
+                moved[name] += ctypes.c_int64.from_address(at + 8 * i).value
+            yield moved
 
 
 class FakeStream:

@@ -23,8 +23,8 @@ from weakref import finalize
 
 import numpy as np
 
-from saccade.backends.cuda.batches import batches_of, ordered
 from saccade.backends.cuda.runtime.array import DeviceArray
+from saccade.backends.cuda.runtime.batches import batches_of, ordered
 from saccade.backends.cuda.runtime.facts import phase_facts
 from saccade.backends.cuda.runtime.graph import (
     Launches,

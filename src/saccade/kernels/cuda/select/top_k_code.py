@@ -193,6 +193,21 @@ def gather(
 
 
 @triton.jit
+def _others(
+    line, ranked, start, size, x_r,
+    LARGEST: tl.constexpr, WIDE: tl.constexpr, SEARCHED: tl.constexpr, OTHERS: tl.constexpr,
+):  # fmt: skip
+    """Keys of elements from there on; of those that are not there the least."""
+    at = start + tl.arange(0, OTHERS)
+    if SEARCHED:
+        keys = tl.load(ranked + at, mask=at < size, other=0)
+    else:
+        keys = _keys(line, at * x_r, at < size, LARGEST=LARGEST, WIDE=WIDE)
+    least: tl.constexpr = -0x7FFFFFFFFFFFFFFF - 1 if WIDE else -0x7FFFFFFF - 1
+    return tl.where(at < size, keys, least)
+
+
+@triton.jit
 def rank(
     x, number, keys, found, values, places, extra,
     size, best, k1, k2, x_k0, x_k1, x_k2, x_r, v_k0, v_k1, v_k2, v_r, p_k0, p_k1, p_k2, p_r,
@@ -220,16 +235,23 @@ def rank(
     else:
         mine = _keys(line, at * x_r, there, LARGEST=LARGEST, WIDE=WIDE)
         origin = at
+    # Of equal ones the earlier come first: which they are is asked beside the element alone.
+    begin = tl.program_id(0) % blocks * BLOCK
+    near = tl.minimum(begin, size) // OTHERS * OTHERS
+    far = tl.cdiv(begin + BLOCK, OTHERS) * OTHERS
     before = tl.zeros((BLOCK, OTHERS), tl.int32)
-    for start in range(0, size, OTHERS):
+    for start in range(0, near, OTHERS):
+        theirs = _others(line, ranked, start, size, x_r, LARGEST, WIDE, SEARCHED, OTHERS)
+        before += (theirs[None, :] >= mine[:, None]).to(tl.int32)
+    for start in range(near, tl.minimum(far, size), OTHERS):
+        theirs = _others(line, ranked, start, size, x_r, LARGEST, WIDE, SEARCHED, OTHERS)
         other = start + tl.arange(0, OTHERS)
-        if SEARCHED:
-            theirs = tl.load(ranked + other, mask=other < size, other=0)
-        else:
-            theirs = _keys(line, other * x_r, other < size, LARGEST=LARGEST, WIDE=WIDE)
         earlier = other[None, :] < at[:, None]
         first = (theirs[None, :] > mine[:, None]) | ((theirs[None, :] == mine[:, None]) & earlier)
-        before += (first & (other < size)[None, :]).to(tl.int32)
+        before += first.to(tl.int32)
+    for start in range(far, size, OTHERS):
+        theirs = _others(line, ranked, start, size, x_r, LARGEST, WIDE, SEARCHED, OTHERS)
+        before += (theirs[None, :] > mine[:, None]).to(tl.int32)
     to = tl.sum(before, 1)
     wanted = there & (to < best)
     value = tl.load(line + origin * x_r, mask=wanted, other=0)

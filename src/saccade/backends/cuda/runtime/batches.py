@@ -1,0 +1,68 @@
+"""Launches that can be one, and in which order what is launched may run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saccade.plan import Plan
+
+__all__ = ["batches_of", "ordered"]
+
+
+def batches_of(plan: Plan, codes: Sequence[Hashable | None]) -> list[list[int]]:
+    """The launches by number, those that can be one launch together.
+
+    They have the same code, the same grid and the same integers; none waits for another one, and
+    how far their operands lie apart is the same at every run.
+
+    Args:
+        plan: The plan.
+        codes: Of each launch what is equal for equal code; None if it has to be alone.
+    """
+    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    depths: list[int] = []
+    launched = (phase for step in plan.steps for phase in step.phases if phase.chunks)
+    each = zip(codes, launched, plan.launch_waits, strict=True)
+    for number, (code, phase, earlier) in enumerate(each):
+        # The longest path to it: launches that are as deep cannot wait for each other.
+        depths.append(1 + max((depths[other] for other in earlier), default=-1))
+        if code is None:
+            found[number].append(number)
+            continue
+        bases = tuple((name, _moves_with(plan, ref.base)) for name, _, ref in phase.arguments)
+        integers = tuple(sorted(phase.integers.items()))
+        found[depths[-1], code, phase.chunks, integers, bases].append(number)
+    return list(found.values())
+
+
+def _moves_with(plan: Plan, base: int) -> int:
+    """What is equal for entries of the table of bases that stay as far apart as they are."""
+    # A graph's arena and constants stay where they are, and numbers that steps find lie together.
+    if base == 0 or base >= plan.constant_base:
+        return -1
+    return -2 if base >= plan.constant_base - plan.counts else base
+
+
+def ordered(
+    batches: Sequence[Sequence[int]], waits: Sequence[Sequence[int]]
+) -> tuple[list[Sequence[int]], list[tuple[int, ...]]]:
+    """Batches in an order in which they may run, near the given one, and what each waits for."""
+    of = {launch: i for i, batch in enumerate(batches) for launch in batch}
+    needs = [{of[other] for launch in batch for other in waits[launch]} for batch in batches]
+    sorter = TopologicalSorter(dict(enumerate(needs)))
+    sorter.prepare()
+    ready: list[tuple[int, int]] = []
+    place: dict[int, int] = {}
+    while sorter.is_active():
+        for i in sorter.get_ready():
+            heappush(ready, (batches[i][0], i))
+        _, i = heappop(ready)
+        place[i] = len(place)
+        sorter.done(i)
+    order = list(place)
+    return [batches[i] for i in order], [tuple(sorted(place[j] for j in needs[i])) for i in order]
