@@ -233,6 +233,7 @@ def test_profile_shares_a_batch_out():
     np.testing.assert_allclose(spans[::2, 1] - spans[::2, 0], 0.25)
     np.testing.assert_allclose(spans[::2, 0], [0, 0.25, 0.5, 0.75])
     np.testing.assert_allclose(spans[1::2], [[1, 2], [2, 3], [3, 4], [4, 5]])
+    assert [facts.get("rows") for facts in one.facts()] == [4, None] * 4
     device.driver.memory.check()
 
 

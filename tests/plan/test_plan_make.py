@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -47,36 +46,85 @@ def arena_results(plan):
     return [slots(step)[1][0] for step in plan.steps if slots(step)[1][0].base == 0]
 
 
-def test_small_results_are_overwritten_late_where_steps_run_side_by_side():
-    graph = chain(9)
+def branches(length, side=16):
+    """Two chains of one value, one behind the other, and their sum."""
+    b = Builder((1, 8, side, side))
+    x = b.conv(b.inputs[0], 8)
+    ends = []
+    for _ in range(2):
+        y = x
+        for _ in range(length):
+            y = b.conv(y, 8, taps=1)
+        ends.append(y)
+    return b.graph(b.add(RELU, b.conv(b.add(ADD, *ends), 8)))
+
+
+def side_by_side(graph):
+    """Its layout with the steps in the graph's order, where a device may run them at once."""
+    before = [node.name for node in graph.nodes]
     laid = laid_out(graph, 3)
-    late = make(graph, replace(laid, side_by_side=True), {}, 3, "avx512")
-    plain = make(graph, laid, {}, 3, "avx512")
-    assert any(overlap(a, b) for a, b in combinations(arena_results(plain), 2))
-    assert not any(overlap(a, b) for a, b in combinations(arena_results(late), 2))
-    assert late.live_bytes == plain.live_bytes < plain.arena_bytes + 1 < late.arena_bytes
-    live_masks(late)
+    steps = sorted(laid.steps, key=lambda step: before.index(step.name))
+    return replace(
+        laid, steps=tuple(steps), beside=tuple(range(len(steps))), side_by_side=True
+    )  # fmt: skip
 
 
-def test_large_results_are_overwritten_at_once(monkeypatch):
-    module = sys.modules["saccade.plan.make"]
+def waits_for(plan):
+    """By name, the steps that each waits for."""
+    names = [step.name for step in plan.steps for phase in step.phases if phase.chunks]
+    return {
+        name: {names[i] for i in earlier}
+        for name, earlier in zip(names, plan.launch_waits, strict=True)
+    }
+
+
+def test_a_chain_plays_ping_pong_where_steps_run_side_by_side():
     graph = chain(9)
-    laid = replace(laid_out(graph, 3), side_by_side=True)
-    nbytes = arena_results(make(graph, laid, {}, 3, "avx512"))[1].nbytes
-    monkeypatch.setattr(module, "_SMALL", nbytes - 1)
-    assert make(graph, laid, {}, 3, "avx512").arena_bytes == plan_of(graph, 3).arena_bytes
-    monkeypatch.setattr(module, "_SMALL", nbytes)
-    monkeypatch.setattr(module, "_LATER", 2)
-    later = arena_results(make(graph, laid, {}, 3, "avx512"))
-    assert any(overlap(a, b) for a, b in combinations(later, 2))
-    assert not any(overlap(a, b) for i, a in enumerate(later) for b in later[i + 1 : i + 3])
+    plan = make(graph, side_by_side(graph), {}, 3, "avx512")
+    assert plan.arena_bytes == plan_of(graph, 3).arena_bytes
+    assert waits_for(plan) == waits_for(plan_of(graph, 3))
 
 
-def test_memory_is_not_spent_on_it_without_end(monkeypatch):
-    graph = chain(9)
-    laid = replace(laid_out(graph, 3), side_by_side=True)
-    monkeypatch.setattr(sys.modules["saccade.plan.make"], "_MORE", 0)
-    assert make(graph, laid, {}, 3, "avx512").arena_bytes == plan_of(graph, 3).arena_bytes
+def test_branches_do_not_wait_for_each_other_s_memory():
+    graph = branches(4)
+    laid = side_by_side(graph)
+    plan = make(graph, laid, {}, 3, "avx512")
+    plain = make(graph, replace(laid, side_by_side=False), {}, 3, "avx512")
+    first, second = ([node.name for node in graph.nodes][1 + 4 * i :][:4] for i in range(2))
+    waits = waits_for(plan)
+    # Each waits for the one before it alone: memory of the other branch is not taken.
+    assert all(waits[name] == {before} for name, before in zip(second[1:], second, strict=False))
+    assert any(waits_for(plain)[name] & set(first) for name in second)
+    assert plain.arena_bytes < plan.arena_bytes and plan.live_bytes == plain.live_bytes
+    live_masks(plan)
+
+
+@pytest.mark.parametrize(("name", "value"), [("_MORE", 0), ("_LATER", 0), ("_UP_TO", (0,))])
+def test_memory_is_not_spent_on_it_without_end(monkeypatch, name, value):
+    graph = branches(4)
+    laid = side_by_side(graph)
+    monkeypatch.setattr(sys.modules["saccade.plan.make"], name, value)
+    plain = make(graph, replace(laid, side_by_side=False), {}, 3, "avx512")
+    assert make(graph, laid, {}, 3, "avx512").arena_bytes == plain.arena_bytes
+
+
+def test_large_values_share_memory_where_there_is_no_room(monkeypatch):
+    """Work memory and smaller ones do not."""
+    module, graph = sys.modules["saccade.plan.make"], branches(4)
+    laid = side_by_side(graph)
+    asked = []
+    placed = module.assign_offsets
+
+    def counted(blocks, deadline, apart=()):
+        asked.append(sum(map(int.bit_count, apart)))
+        return placed(blocks, deadline, apart)
+
+    monkeypatch.setattr(module, "assign_offsets", counted)
+    monkeypatch.setattr(module, "_MORE", 0)
+    monkeypatch.setattr(module, "_UP_TO", (1 << 62, 8 * 16 * 16 * 4, 8 * 16 * 16 * 4 - 1))
+    make(graph, laid, {}, 3, "avx512")
+    every, same, plain = asked
+    assert every == same > plain == 0
 
 
 def test_results_never_overlap_what_the_step_reads_unless_they_are_it():

@@ -61,6 +61,24 @@ def test_known_cases_reach_the_bound(found, size):
     assert assign_offsets(found)[1] == size == live_bytes(found)
 
 
+@given(st.lists(blocks(), max_size=24), st.data())
+def test_blocks_that_are_to_be_apart_are(found, data):
+    apart = [0] * len(found)
+    for _ in range(len(found) // 2):
+        one, other = (data.draw(st.integers(0, len(found) - 1)) for _ in range(2))
+        if one != other:
+            apart[one] |= 1 << other
+            apart[other] |= 1 << one
+    offsets, size = assign_offsets(found, None, apart)
+    for i, (block, at) in enumerate(zip(found, offsets, strict=True)):
+        assert at + block.nbytes <= size
+        for j in range(i):
+            if apart[i] >> j & 1 and block.nbytes and found[j].nbytes:
+                assert at >= offsets[j] + found[j].nbytes or offsets[j] >= at + block.nbytes
+    # Without any it is what it was.
+    assert assign_offsets(found, None, [0] * len(found)) == assign_offsets(found)
+
+
 def test_a_deadline_ends_it():
     """Where many live at once, the time grows with their square."""
     many = [LiveBlock(64 + i % 7, 0, 1) for i in range(20_000)]  # nearly a minute

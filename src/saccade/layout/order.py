@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby, islice
 
 from saccade.layout.types import StepLayout
-from saccade.waits import Use, waits_of
+from saccade.waits import waits_of
 
 __all__ = ["interleaved"]
 
@@ -68,7 +68,7 @@ def _levels(steps: Sequence[StepLayout], window: int | None) -> Iterable[list[St
         steps: In an order in which they may run.
         window: How many are looked at at once; None for all of them.
     """
-    waits = waits_of(map(_uses, steps))
+    waits = waits_of(step.uses() for step in steps)
     return _depths(steps, waits) if window is None else _nearest(steps, waits, window)
 
 
@@ -97,9 +97,3 @@ def _nearest(
         done.update(ready)
         near = [i for i in near if i not in done]
         near += islice(later, window - len(near))
-
-
-def _uses(step: StepLayout) -> Iterator[Use]:
-    for operands, reads in ((step.inputs, True), (step.outputs, False)):
-        for buffer, offset, view in operands:
-            yield Use(buffer, offset, offset + view.extent * view.dtype.itemsize, reads)

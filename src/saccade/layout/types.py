@@ -11,6 +11,7 @@ from saccade.ir import Dim, Graph, Node, Op, Value
 from saccade.kernels.base import Call, Kernel, Launch, Packing, View
 from saccade.kernels.machine import Machine
 from saccade.kernels.select import Passed
+from saccade.waits import Use
 
 __all__ = [
     "Buffer",
@@ -220,6 +221,12 @@ class StepLayout(NamedTuple):
     least_flops: float | None = None
     bodies: tuple[tuple[Graph, GraphLayout], ...] = ()
     dims: tuple[tuple[Dim, ...], ...] = ()
+
+    def uses(self) -> Iterator[Use]:
+        """What it reads and writes of buffers, an operand from its first to its last element."""
+        for operands, reads in ((self.inputs, True), (self.outputs, False)):
+            for buffer, offset, view in operands:
+                yield Use(buffer, offset, offset + view.extent * view.dtype.itemsize, reads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from saccade.errors import OutOfMemoryError, PlanError
@@ -18,18 +21,23 @@ from saccade.locks import cached_property
 from saccade.plan.offsets import LiveBlock, assign_offsets, live_bytes
 from saccade.plan.rows import all_row_counts
 from saccade.plan.types import Constant, Cut, Plan, Port, Ref, RowCount, Slot, Step
+from saccade.waits import waits_of
 
 __all__ = ["make"]
 
+_Key = int | tuple[int, object]
+"""What a block of the arena is of: a buffer, or work memory of a step by number."""
 # Plans for other sizes have most of them in common.
 _constant = interned(Constant)
 _ADDRESSES = 1 << 47
 """Bytes that a process can address, on the machines that there are."""
-_SMALL, _LATER, _MORE = 256 << 10, 64, 32 << 20
-"""Where steps run side by side: bytes of what is given other steps' memory late, how many steps
-late, and what that may cost. Whoever writes where another one has read waits for it; small steps
-leave most of a machine idle, so that waiting is what they take (one H200, the 90 classes of
-SSDLite: 5.3 ms one after the other, 3.1 side by side)."""
+_LATER, _MORE = 64, 32 << 20
+"""Where steps run side by side: how many steps late memory is given to steps that would wait for it
+alone, and how many bytes that may cost. Whoever writes where another one has read waits for it,
+which is most of what small steps take (one H200, the 90 classes of SSDLite: 5.3 ms one after the
+other, 3.1 side by side)."""
+_UP_TO = (1 << 62, 4 << 20, 256 << 10)
+"""Bytes of what memory is given late of: all of it if there is room, or what is not that large."""
 
 
 def make(
@@ -199,7 +207,7 @@ class _Planner:
 
     def offsets(self, deadline: Deadline) -> tuple[int, int]:
         """Place buffers, temporaries and scratch; the arena's size and the live bytes of them."""
-        keys: list[int | tuple[int, object]] = []
+        keys: list[_Key] = []
         blocks: list[LiveBlock] = []
         alignment = self.laid.alignment
         key: object
@@ -219,17 +227,61 @@ class _Planner:
                 keys.append((i, "scratch"))
                 blocks.append(LiveBlock.aligned(needed.scratch, i, self.laid.beside[i], alignment))
         live = live_bytes(blocks)
-        if self.laid.side_by_side:
-            kept = [b._replace(last=b.last + _LATER) if b.nbytes <= _SMALL else b for b in blocks]
-            if live_bytes(kept) <= live + _MORE:
-                blocks = kept
-        placed, size = assign_offsets(blocks, deadline)
+        placed, size = self._placed(keys, blocks, live, deadline)
         for key, offset in zip(keys, placed, strict=True):
             if isinstance(key, int):
                 self.where[key] = offset
             else:
                 self.extra[key] = offset
         return size, live
+
+    def _placed(
+        self, keys: Sequence[_Key], blocks: Sequence[LiveBlock], live: int, deadline: Deadline
+    ) -> tuple[list[int], int]:
+        """Offsets, and the arena's size, so that few steps wait for memory alone."""
+        if self.laid.side_by_side:
+            pairs = self._waiting(keys, blocks)
+            for most in _UP_TO:
+                apart = [0] * len(blocks)
+                for earlier, later in pairs:
+                    if blocks[earlier].nbytes <= most:
+                        apart[earlier] |= 1 << later
+                        apart[later] |= 1 << earlier
+                if not any(apart):
+                    break
+                placed, size = assign_offsets(blocks, deadline, apart)
+                if size <= live + _MORE:
+                    return placed, size
+        return assign_offsets(blocks, deadline)
+
+    def _waiting(self, keys: Sequence[_Key], blocks: Sequence[LiveBlock]) -> list[tuple[int, int]]:
+        """Blocks, an earlier and a later one, that would make a step wait for their memory alone.
+
+        Where they share it, whoever writes the later one waits for all that touched the earlier
+        one. That costs nothing where it waits for them in any case.
+        """
+        behind: list[int] = []  # for each step a bit for every one that it comes after
+        for waits in waits_of(step.uses() for step in self.laid.steps):
+            behind.append(reduce(or_, (behind[other] | 1 << other for other in waits), 0))
+        touched: dict[int, int] = {}
+        written: dict[int, int] = {}
+        for i, step in enumerate(self.laid.steps):
+            for stored in (*step.inputs, *step.outputs):
+                buffer = self._find(stored.buffer)
+                touched[buffer] = touched.get(buffer, 0) | 1 << i
+            for stored in step.outputs:
+                buffer = self._find(stored.buffer)
+                written[buffer] = written.get(buffer, -1) & behind[i]
+        # Work memory is its step's.
+        touch = [touched[key] if isinstance(key, int) else 1 << key[0] for key in keys]
+        after = [written[key] if isinstance(key, int) else behind[key[0]] for key in keys]
+        order = sorted(range(len(blocks)), key=lambda i: blocks[i].first)
+        firsts = [blocks[i].first for i in order]
+        found = []
+        for i, block in enumerate(blocks):
+            begin, end = (bisect_right(firsts, block.last + late) for late in (0, _LATER))
+            found += [(i, j) for j in order[begin:end] if touch[i] & ~after[j]]
+        return found
 
     def step(self, i: int, step: StepLayout) -> Step:
         """One step with every operand resolved."""

@@ -1,9 +1,9 @@
 """Offsets in the arena: buffers whose lifetimes overlap never share a byte.
 
-Invariant of the result: for any two blocks with overlapping lifetimes, their byte ranges are
-disjoint. Blocks are placed one after the other into the tightest gap that holds them (best fit);
-several orders are tried, and the first that comes near the lower bound, the largest sum of
-simultaneously live bytes, is taken, or else the best.
+Invariant of the result: for any two blocks with overlapping lifetimes, or that have to be apart,
+their byte ranges are disjoint. Blocks are placed one after the other into the tightest gap that
+holds them (best fit); several orders are tried, and the first that comes near the lower bound, the
+largest sum of simultaneously live bytes, is taken, or else the best.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from saccade.limits import Deadline
 
 __all__ = ["LiveBlock", "assign_offsets", "live_bytes"]
 
-_NEAR = 1.02  # of the least possible size: no other order can do much better
+_NEAR, _NEAR_APART = 1.02, 1.15
+"""Of the largest sum: no other order can do much better. Blocks that are apart may need more."""
 
 
 class LiveBlock(NamedTuple):
@@ -55,34 +56,43 @@ _ORDERS: tuple[Callable[[LiveBlock], tuple[int, ...]], ...] = (
 
 
 def assign_offsets(
-    blocks: Sequence[LiveBlock], deadline: Deadline | None = None
+    blocks: Sequence[LiveBlock], deadline: Deadline | None = None, apart: Sequence[int] = ()
 ) -> tuple[list[int], int]:
     """Offset of each block, and the size of the arena.
 
     Args:
         blocks: What has to lie somewhere; offsets are sums of their sizes.
         deadline: Asked for every block: where many live at once, the time grows with their square.
+        apart: For each block a bit for every other one that it shares no byte with, though they
+            live at different times; none for no such blocks.
 
     Raises:
         PlanError: After the deadline.
     """
-    bound = live_bytes(blocks)
+    bound, near = live_bytes(blocks), _NEAR_APART if any(apart) else _NEAR
     best: tuple[list[int], int] | None = None
     for order in _ORDERS:
         ranked = sorted(range(len(blocks)), key=lambda i: order(blocks[i]))
-        offsets, size = _place(blocks, ranked, deadline)
+        offsets, size = _place(blocks, ranked, deadline, apart)
         if best is None or size < best[1]:
             best = offsets, size
-        if best[1] <= bound * _NEAR:
+        if best[1] <= bound * near:
             break
     return best or ([], 0)
 
 
+_Placed = tuple[int, int, int, int, int]
+"""Start and end of a block, the first and last step that it lives at, its number."""
+
+
 def _place(
-    blocks: Sequence[LiveBlock], order: Sequence[int], deadline: Deadline | None
+    blocks: Sequence[LiveBlock],
+    order: Sequence[int],
+    deadline: Deadline | None,
+    apart: Sequence[int],
 ) -> tuple[list[int], int]:
     offsets = [0] * len(blocks)
-    placed: list[tuple[int, int, int, int]] = []  # start, end, first, last; sorted by start
+    placed: list[_Placed] = []  # sorted by start
     size = 0
     for i in order:
         if deadline is not None:
@@ -90,19 +100,20 @@ def _place(
         block = blocks[i]
         need = block.nbytes
         # What has no elements needs a place all the same.
-        at = _best_gap(placed, need, block.first, block.last) if need else 0
+        at = _best_gap(placed, block, apart[i] if apart else 0) if need else 0
         offsets[i] = at
         if need:
-            insort(placed, (at, at + need, block.first, block.last))
+            insort(placed, (at, at + need, block.first, block.last, i))
             size = max(size, at + need)
     return offsets, size
 
 
-def _best_gap(placed: list[tuple[int, int, int, int]], need: int, first: int, last: int) -> int:
+def _best_gap(placed: Sequence[_Placed], block: LiveBlock, apart: int) -> int:
+    need, first, last = block
     best, best_gap, cursor = -1, 0, 0
-    for start, end, begin, finish in placed:
+    for start, end, begin, finish, number in placed:
         # Never in use together: these may share bytes.
-        if finish < first or begin > last:
+        if (finish < first or begin > last) and not apart >> number & 1:
             continue
         gap = start - cursor
         if gap >= need and (best < 0 or gap < best_gap):

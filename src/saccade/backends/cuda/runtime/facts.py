@@ -30,6 +30,7 @@ def phase_facts(driver: CudaDriver, code: PhaseCode) -> dict[str, int | float | 
     """Of a phase's code and its grid, by the names that profiles show.
 
     programs      of the grid
+    rows          how many phases are launched together, if several are: each has the programs
     warps         of a program
     registers     of a thread
     shared        bytes of a program, reserved ones not counted
@@ -48,8 +49,10 @@ def phase_facts(driver: CudaDriver, code: PhaseCode) -> dict[str, int | float | 
     shared = found.shared + cubin.shared
     most = programs_by(each, threads, found.registers, shared)
     matrix = matrix_instructions(cubin.code)
+    rows = {"rows": 1 + len(code.others)} if code.others else {}
     return {
         "programs": code.phase.chunks,
+        **rows,
         "warps": cubin.warps,
         "registers": found.registers,
         "shared": shared,

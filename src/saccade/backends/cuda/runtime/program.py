@@ -337,8 +337,10 @@ class CudaProgram:
         """
         found: list[Facts] = [{} for step in self.plan.steps for _ in step.phases]
         with self.device.driver.current():
-            for code in self._codes:
-                found[code.number] = phase_facts(self.device.driver, code)
+            for code in self._launched[0]:
+                facts = phase_facts(self.device.driver, code)
+                for one in (code, *code.others):
+                    found[one.number] = facts
         return found
 
 
