@@ -180,15 +180,15 @@ def _compared(expr: Expr, places: Set[int]) -> list[float] | None:
 
 
 def _is_branch(expr: Expr, places: Set[int]) -> bool:
-    """Whether it is one of the operands, or what does not depend on them."""
+    """Whether it is one of the operands or 0, which does not depend on them."""
     if expr.op == "where":
         condition, *branches = expr.args
-        return _ignores(condition, places) and all(_is_branch(one, places) for one in branches)
-    return expr.op == "arg" or _ignores(expr, places)
-
-
-def _ignores(expr: Expr, places: Set[int]) -> bool:
-    return all(one.op != "arg" or one.index not in places for one in subtrees(expr))
+        ignores = all(one.op != "arg" or one.index not in places for one in subtrees(condition))
+        return ignores and all(_is_branch(one, places) for one in branches)
+    if expr.op == "arg":
+        return expr.index in places
+    # Another number could be larger than what is planned for then.
+    return expr.op == "const" and expr.value == 0
 
 
 def _is_one_of(dim: Dim, symbols: Set[str]) -> bool:
