@@ -49,7 +49,7 @@ IMPORTS = {
     "backends/cpu/target": {"backends/cpu/machines", "backends/cpu/processor", "errors", "locks"},
     "ir": {"errors", "graphfile", "locks"},
     "options": {"devices", "errors", "limits", "shapes"},
-    "backends/cuda/runtime": {"backends/cuda/ahead", "errors", "ir", "locks"},
+    "backends/cuda/runtime": {"backends/cuda/ahead", "errors", "ir", "locks", "waits"},
     "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir", "locks"},
     "kernels": {"ir", "waits"},
     "opdefs": {"errors", "held", "ir", "limits", "locks"},

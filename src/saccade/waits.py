@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Lane", "Use", "between_meetings", "meetings", "waits_of"]
+__all__ = [
+    "Lane",
+    "Use",
+    "behind_of",
+    "between_meetings",
+    "depths_of",
+    "meetings",
+    "waits_of",
+]
 
 
 class Lane(NamedTuple):
@@ -48,9 +56,30 @@ def waits_of(parts: Iterable[Iterable[Use]]) -> list[tuple[int, ...]]:
     Args:
         parts: What each uses, in an order in which they may run one after the other.
     """
+    return [waits for waits, _ in _following(parts)]
+
+
+def behind_of(parts: Iterable[Iterable[Use]]) -> list[int]:
+    """For each part a bit for every one that it comes after; see `waits_of`."""
+    return [after for _, after in _following(parts)]
+
+
+def depths_of(waits: Iterable[Sequence[int]]) -> list[int]:
+    """How many parts are on the longest way to each; parts of one depth wait for none of it.
+
+    Args:
+        waits: See `waits_of`.
+    """
+    depths: list[int] = []
+    for earlier in waits:
+        depths.append(1 + max((depths[other] for other in earlier), default=-1))
+    return depths
+
+
+def _following(parts: Iterable[Iterable[Use]]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """For each part whom it waits for, and a bit for every one that it comes after."""
     memory = defaultdict[int, _Touched](_Touched)
-    behind: list[int] = []  # for each part a bit for every one that it comes after
-    waits = []
+    behind: list[int] = []
     for number, uses in enumerate(parts):
         after, kept = 0, []
         for other in sorted(_touch(memory, uses, number), reverse=True):
@@ -58,8 +87,7 @@ def waits_of(parts: Iterable[Iterable[Use]]) -> list[tuple[int, ...]]:
                 kept.append(other)
                 after |= behind[other] | 1 << other
         behind.append(after)
-        waits.append(tuple(reversed(kept)))
-    return waits
+        yield tuple(reversed(kept)), after
 
 
 def meetings(parts: Iterable[Iterable[Use]]) -> list[bool]:

@@ -16,11 +16,11 @@ from cuda_programs import info, opened, view, weights
 
 import saccade
 from saccade.backends.cuda.ahead import ROWS
-from saccade.backends.cuda.batches import with_rows
+from saccade.backends.cuda.batches import keys_of, plan_keys
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.codegen.entry import Entry
 from saccade.backends.cuda.codegen.functions import text_of
-from saccade.backends.cuda.cubins import CodeKey, Cubins, code_key, common_alignment
+from saccade.backends.cuda.cubins import CodeKey, Cubins, common_alignment
 from saccade.backends.cuda.runtime.batches import batches_of, ordered
 from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
 from saccade.backends.cuda.runtime.program import CudaProgram
@@ -29,6 +29,7 @@ from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.plan import Constant, Port, Slot
 from saccade.testing.fake_encoders import FakeEncoders
 from saccade.testing.triton import play_entry
+from saccade.waits import depths_of
 
 N = 6
 NBYTES, ROOM = 4 * N, 256
@@ -131,9 +132,7 @@ def graphs(draw):
 @given(graphs())
 def test_batches_come_behind_all_that_they_wait_for(case):
     waits, kinds = case
-    depths: list[int] = []
-    for earlier in waits:
-        depths.append(1 + max((depths[other] for other in earlier), default=-1))
+    depths = depths_of(waits)
     alike: dict[object, list[int]] = {}
     for i, kind in enumerate(kinds):
         alike.setdefault((kind, depths[i]), []).append(i)
@@ -297,16 +296,12 @@ def classes(path, count, rows=40):
     return path
 
 
-def keys_of(plan):
-    return [code_key(step.kernel, phase) for step in plan.steps for phase in step.phases]
-
-
 def test_classes_of_a_detector_are_batches(tmp_path):
     path, plans = classes(tmp_path / "classes.onnx", 6), []
     x = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
     made.held_by_the_reference(path, "fp32", 1e-6, [x], plans.append)
-    keys = with_rows(plans[0], keys_of(plans[0]))
-    assert [key[:2] for key in keys] == [key[:2] for key in keys_of(plans[0])]
+    keys = plan_keys(plans[0])
+    assert [key[:2] for key in keys] == [key[:2] for key in keys_of(plans[0].steps)]
     assert sum(key.rows for key in keys) == 12
     # Results lie three numbers apart.
     (best,) = {key for key in keys if key.kernel == "select.top_k"}
@@ -326,7 +321,7 @@ def test_few_launches_are_not_worth_a_table(tmp_path):
         classes(tmp_path / "classes.onnx", 3), device="cuda", machine="a100"
     )._started()
     plan = engine.plan([(3, 40)])
-    assert with_rows(plan, keys_of(plan)) == keys_of(plan)
+    assert plan_keys(plan) == keys_of(plan.steps)
 
 
 def test_programs_of_rows_run_on_operands_of_their_own():
@@ -360,7 +355,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 import saccade
-from test_cuda_batches import ROWS, classes, keys_of, with_rows
+from test_cuda_batches import ROWS, classes, plan_keys
 from saccade.backends.cuda.codegen.compile import compiled, compile_entry
 from saccade.kernels.cuda import kernel_named
 
@@ -368,7 +363,7 @@ with TemporaryDirectory() as folder:
     path = classes(Path(folder, "classes.onnx"), 6)
     engine = saccade.compile(path, device="cuda", machine="h200", precision="fp16")._started()
     plan = engine.plan([(6, 40)])
-keys = {key for key in with_rows(plan, keys_of(plan)) if key.rows}
+keys = {key for key in plan_keys(plan) if key.rows}
 widths = Counter()
 for key in keys:
     entry = kernel_named(key.kernel).entry(key.config)

@@ -39,13 +39,17 @@ def graph(rows, *, late=False):
     y = Value("y", DType.F32, (rows, 8, 7, 7))
     regions = Node(RoiAlign((7, 7)), (x, *(n.output for n in nodes[1:])), (y,), "regions")
     order = [*nodes[1:], regions, nodes[0]] if late else [*nodes, regions]
-    made = b.graph()
+    return counted(b, order, (y, number)), number
+
+
+def counted(b, nodes, outputs):
+    """A graph of nodes, the last of whose outputs is a number."""
     made = replace(
-        made, nodes=tuple(order), outputs=(y, number), output_names=("y", "found"),
-        counts=(Count("found", 40),),
+        b.graph(), nodes=tuple(nodes), outputs=outputs, counts=(Count("found", 40),),
+        output_names=tuple(value.name for value in outputs),
     )  # fmt: skip
     verify(made)
-    return made, number
+    return made
 
 
 @pytest.mark.parametrize("rows", [FOUND, minimum(FOUND, 20)])
@@ -90,12 +94,7 @@ def ranked(size, *, axis=0):
         for name, kind in zip(("best", "where"), op.infer([cut.type]), strict=True)
     )
     nodes.append(Node(op, (cut,), results, "best"))
-    made = replace(
-        b.graph(), nodes=tuple(nodes), outputs=(*results, number),
-        output_names=("best", "where", "found"), counts=(Count("found", 40),),
-    )  # fmt: skip
-    verify(made)
-    return made, number
+    return counted(b, nodes, (*results, number)), number
 
 
 @pytest.mark.parametrize("size", [FOUND, minimum(FOUND, 20)])

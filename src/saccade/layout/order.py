@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby, islice
 
 from saccade.layout.types import StepLayout
-from saccade.waits import waits_of
+from saccade.waits import depths_of, waits_of
 
 __all__ = ["interleaved"]
 
@@ -69,19 +69,12 @@ def _levels(steps: Sequence[StepLayout], window: int | None) -> Iterable[list[St
         window: How many are looked at at once; None for all of them.
     """
     waits = waits_of(step.uses() for step in steps)
-    return _depths(steps, waits) if window is None else _nearest(steps, waits, window)
-
-
-def _depths(
-    steps: Sequence[StepLayout], waits: Sequence[Sequence[int]]
-) -> Iterable[list[StepLayout]]:
-    found: list[list[StepLayout]] = []
-    depths: list[int] = []
-    for step, earlier in zip(steps, waits, strict=True):
-        depths.append(1 + max((depths[other] for other in earlier), default=-1))
-        if depths[-1] == len(found):
-            found.append([])
-        found[depths[-1]].append(step)
+    if window is not None:
+        return _nearest(steps, waits, window)
+    depths = depths_of(waits)
+    found: list[list[StepLayout]] = [[] for _ in range(1 + max(depths))]
+    for step, depth in zip(steps, depths, strict=True):
+        found[depth].append(step)
     return found
 
 

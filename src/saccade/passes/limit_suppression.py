@@ -27,17 +27,15 @@ __all__ = ["PASS", "limit"]
 
 def limit(graph: Graph) -> Graph:
     """The graph with suppressions that keep what is read."""
-    found = [_Selection.of(graph, node) for node in graph.nodes if _selects(node)]
-    for one in found:
+    found = [node for node in graph.nodes if isinstance(node.op, NonMaxSuppression)]
+    uses = graph.uses() if found else {}
+    for node in found:
+        # Who reads what stays is as it was, whatever became of others.
+        one = _Selection.of(graph, node, uses)
         most = one.most()
         if most is not None:
             graph = one.limited(most)
-            return limit(graph)
     return graph
-
-
-def _selects(node: Node) -> bool:
-    return isinstance(node.op, NonMaxSuppression)
 
 
 @dataclass
@@ -65,11 +63,11 @@ class _Selection:
     least: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, graph: Graph, node: Node) -> _Selection:
+    def of(cls, graph: Graph, node: Node, uses: Mapping[Value, list[Node]]) -> _Selection:
         assert isinstance(node.op, NonMaxSuppression)
         numbers = graph.outputs[len(graph.results) :]
         named = {v: c.symbol for c, v in zip(graph.counts, numbers, strict=True)}
-        return cls(graph, node, node.op, graph.uses(), named)
+        return cls(graph, node, node.op, uses, named)
 
     def most(self) -> int | None:
         """How many boxes of each class are read at most, if fewer stay then."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 
 from saccade.errors import OutOfMemoryError, PlanError
@@ -21,7 +19,7 @@ from saccade.locks import cached_property
 from saccade.plan.offsets import LiveBlock, assign_offsets, live_bytes
 from saccade.plan.rows import all_row_counts
 from saccade.plan.types import Constant, Cut, Plan, Port, Ref, RowCount, Slot, Step
-from saccade.waits import waits_of
+from saccade.waits import behind_of
 
 __all__ = ["make"]
 
@@ -260,9 +258,7 @@ class _Planner:
         Where they share it, whoever writes the later one waits for all that touched the earlier
         one. That costs nothing where it waits for them in any case.
         """
-        behind: list[int] = []  # for each step a bit for every one that it comes after
-        for waits in waits_of(step.uses() for step in self.laid.steps):
-            behind.append(reduce(or_, (behind[other] | 1 << other for other in waits), 0))
+        behind = behind_of(step.uses() for step in self.laid.steps)
         touched: dict[int, int] = {}
         written: dict[int, int] = {}
         for i, step in enumerate(self.laid.steps):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from saccade.backends.cuda.batches import with_rows
-from saccade.backends.cuda.cubins import code_key
+from saccade.backends.cuda.batches import plan_keys
 from saccade.backends.cuda.runtime.context import DeviceContext
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.kernels.cuda import kernel_named
@@ -36,13 +35,7 @@ def fake_program(
         gpu: What `fake_gpu` gave; for plans of one model.
     """
     driver, device = gpu
-    keys = [
-        code_key(step.kernel, phase)
-        for step in plan.steps
-        if step.kernel is not None
-        for phase in step.phases
-    ]
-    keys = with_rows(plan, keys)
+    keys = plan_keys(plan)
     codes = {
         key: driver.code(kernel_named(key.kernel).entry(key.config), rows=key.rows)
         for key in set(keys)

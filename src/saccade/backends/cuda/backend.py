@@ -7,11 +7,11 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from saccade.backends.cuda.batches import with_rows
+from saccade.backends.cuda.batches import keys_of, plan_keys
 from saccade.backends.cuda.bundle import bundle_entries
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.codegen.disassemble import disassembled
-from saccade.backends.cuda.cubins import CodeKey, Cubins, code_key
+from saccade.backends.cuda.cubins import CodeKey, Cubins
 from saccade.backends.cuda.fusions.decide import CudaFusions
 from saccade.backends.cuda.gpus import Gpu, gpu, nearest_gpu
 from saccade.backends.cuda.runtime.context import open_device
@@ -137,7 +137,7 @@ class CudaBackend:
         """
         del ahead
         _expect_kernels(plan)
-        codes = self._plan_codes(plan)
+        codes = self._codes(plan_keys(plan))
         return CudaProgram(
             open_device(), plan, codes, partial(packed_constant, graph, plan), identity
         )
@@ -159,12 +159,13 @@ class CudaBackend:
         for plan in plans:
             _expect_kernels(plan)
         return self.identity(), bundle_entries(
-            (plan, self._plan_codes(plan), partial(packed_constant, graph, plan)) for plan in plans
+            (plan, self._codes(plan_keys(plan)), partial(packed_constant, graph, plan))
+            for plan in plans
         )
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         """What Triton makes of each phase for the GPU that is planned for, disassembled."""
-        codes = self._codes(steps)
+        codes = self._codes(keys_of(steps))
         # Many steps share code, and each look at it takes two processes.
         unlike = {code.code: code for code in codes}
         texts = {content: disassembled(code) for content, code in unlike.items()}
@@ -172,15 +173,8 @@ class CudaBackend:
         own = (step.phases if step.kernel is not None else () for step in steps)
         return [tuple(texts[next(each).code] for _ in phases) for phases in own]
 
-    def _plan_codes(self, plan: Plan) -> list[Cubin]:
-        """The code of each phase of a plan, see `_codes`; with rows for those that are a batch."""
-        return self._compiled(with_rows(plan, _keys(plan.steps)))
-
-    def _codes(self, steps: Sequence[Step]) -> list[Cubin]:
-        """The code of each phase; compiles what is missing."""
-        return self._compiled(_keys(steps))
-
-    def _compiled(self, keys: Sequence[CodeKey]) -> list[Cubin]:
+    def _codes(self, keys: Sequence[CodeKey]) -> list[Cubin]:
+        """The code of each key; compiles what is missing."""
         with closing(self._processes):
             return self.cubins.each(keys, self._processes)
 
@@ -206,16 +200,6 @@ class CudaBackend:
                 f"plans for machine={self._gpu.name!r} cannot be tuned on this {facts.name}"
             )
         return tune(request, self, self._options)
-
-
-def _keys(steps: Sequence[Step]) -> list[CodeKey]:
-    """Of each phase."""
-    return [
-        code_key(step.kernel, phase)
-        for step in steps
-        if step.kernel is not None
-        for phase in step.phases
-    ]
 
 
 def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:

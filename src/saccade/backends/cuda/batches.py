@@ -12,26 +12,32 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from saccade.backends.cuda.cubins import CodeKey, common_alignment
+from saccade.backends.cuda.cubins import CodeKey, code_key, common_alignment
 from saccade.backends.cuda.runtime.batches import batches_of
 from saccade.kernels.cuda import kernel_named
 
 if TYPE_CHECKING:
-    from saccade.plan import Plan
+    from saccade.plan import Plan, Step
 
-__all__ = ["with_rows"]
+__all__ = ["keys_of", "plan_keys"]
 
 _LEAST = 4
 """Launches that are worth a table, which their programs read before they begin."""
 
 
-def with_rows(plan: Plan, keys: Sequence[CodeKey]) -> list[CodeKey]:
-    """The keys of a plan's phases, with rows where launches are to be a batch.
+def keys_of(steps: Sequence[Step]) -> list[CodeKey]:
+    """What code each phase is asked for by, where they are launched one by one."""
+    return [
+        code_key(step.kernel, phase)
+        for step in steps
+        if step.kernel is not None
+        for phase in step.phases
+    ]
 
-    Args:
-        plan: The plan.
-        keys: Of every phase, whether or not it has chunks.
-    """
+
+def plan_keys(plan: Plan) -> list[CodeKey]:
+    """The same of a plan's phases, with rows where launches are to be a batch."""
+    keys = keys_of(plan.steps)
     numbers = [
         number
         for number, phase in enumerate(phase for step in plan.steps for phase in step.phases)
@@ -42,7 +48,7 @@ def with_rows(plan: Plan, keys: Sequence[CodeKey]) -> list[CodeKey]:
     counts = Counter(launched)
     # What waits for what takes longer than all else here.
     if max(counts.values(), default=0) < _LEAST:
-        return list(keys)
+        return keys
     alike = [key if counts[key] >= _LEAST and _may_have_rows(key) else None for key in launched]
     found = list(keys)
     for batch in batches_of(plan, alike):

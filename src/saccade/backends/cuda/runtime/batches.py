@@ -8,6 +8,8 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from saccade.waits import depths_of
+
 if TYPE_CHECKING:
     from saccade.plan import Plan
 
@@ -25,18 +27,15 @@ def batches_of(plan: Plan, codes: Sequence[Hashable | None]) -> list[list[int]]:
         codes: Of each launch what is equal for equal code; None if it has to be alone.
     """
     found: defaultdict[Hashable, list[int]] = defaultdict(list)
-    depths: list[int] = []
     launched = (phase for step in plan.steps for phase in step.phases if phase.chunks)
-    each = zip(codes, launched, plan.launch_waits, strict=True)
-    for number, (code, phase, earlier) in enumerate(each):
-        # The longest path to it: launches that are as deep cannot wait for each other.
-        depths.append(1 + max((depths[other] for other in earlier), default=-1))
+    each = zip(codes, launched, depths_of(plan.launch_waits), strict=True)
+    for number, (code, phase, depth) in enumerate(each):
         if code is None:
             found[number].append(number)
             continue
         bases = tuple((name, _moves_with(plan, ref.base)) for name, _, ref in phase.arguments)
         integers = tuple(sorted(phase.integers.items()))
-        found[depths[-1], code, phase.chunks, integers, bases].append(number)
+        found[depth, code, phase.chunks, integers, bases].append(number)
     return list(found.values())
 
 

@@ -91,8 +91,10 @@ class CudaProgram:
         results = plan.outputs[: len(plan.outputs) - plan.counts]
         self._ports = [(port.shape, DType(port.dtype)) for port in results]
         held: list[tuple[str, str]] = []
-        # Constants stay in it, each run copies it and sets the rest.
+        # Constants stay in it, and how far numbers lie apart; each run copies it and sets the rest.
         self._bases = np.zeros(plan.constant_base + len(plan.constants), np.int64)
+        first = plan.constant_base - plan.counts
+        self._bases[first : plan.constant_base] = NUMBER_BYTES * np.arange(plan.counts)
         with device.driver.current():
             device.enter()
             # Before anything is held, so that what follows may fail. At exit the driver frees all.
@@ -172,11 +174,10 @@ class CudaProgram:
         results: Sequence[DeviceArray],
         numbers: DeviceArray | None,
     ) -> Array:
-        bases, count = self._bases.copy(), self.plan.counts
-        end = self.plan.constant_base
-        bases[: end - count] = [arena, *(a.address for a in (*inputs, *results))]
+        bases, end = self._bases.copy(), self.plan.constant_base
+        bases[: end - self.plan.counts] = [arena, *(a.address for a in (*inputs, *results))]
         if numbers is not None:
-            bases[end - count : end] = numbers.address + NUMBER_BYTES * np.arange(count)
+            bases[end - self.plan.counts : end] += numbers.address
         return bases
 
     def _graph(self, arena: Arena, bases: Array, stream: int) -> RecordedGraph:
