@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import saccade
+from saccade.backends.cuda.batches import keys_of
 from saccade.backends.cuda.codegen import disassemble
 from saccade.errors import CompileError, InputError, OptionError
 
@@ -107,7 +108,7 @@ def test_codes_are_asked_for_once(monkeypatch):
     found = backend.assembly(chosen)
     last = tuple(bytes([i // 2]).hex() for i in range(2, count))
     assert found == [("00", "00"), (), last]
-    assert asked == [chosen] and len(read) == len(set(read))
+    assert asked == [keys_of(chosen)] and len(read) == len(set(read))
 
 
 def test_no_disassembler(monkeypatch):
