@@ -43,7 +43,7 @@ Source: TypeAlias = (
 """What a model is made of."""
 DeviceName: TypeAlias = Literal["cpu", "cuda", "reference"]
 PrecisionName: TypeAlias = Literal["fp32", "bf16", "fp16", "tf32"]
-IsaName: TypeAlias = Literal["native", "avx512", "avx2"]
+IsaName: TypeAlias = Literal["native", "amx", "avx512", "avx2"]
 """For checkers: what `devices.DEVICES`, `options.Precision` and the CPU's machines have."""
 
 
@@ -90,7 +90,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         limits: How large and how slow things may become before they are refused.
         cache: Whether the caches on disk may be used.
         checked: Compile every load and store with a bounds check.
-        isa: CPU instruction set, `avx512`, `avx2` or `native`.
+        isa: CPU instruction set, `amx`, `avx512`, `avx2` or `native`.
         machine: Plan as a machine would that the device describes: to look at or save, not to run.
         unknown: None; what is no option is refused with the name of the nearest one.
 

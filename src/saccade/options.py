@@ -62,7 +62,7 @@ class Options:
         threads: Width of the team, at most `MOST_THREADS`; None takes `default_threads()`.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
         checked: Compile every load and store with a bounds check.
-        isa: CPU instruction set, `avx512`, `avx2` or `native`.
+        isa: CPU instruction set, `amx`, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
         machine: Plan as a machine would that the device describes: to look at or save, not to run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target, described_target, foreign_target, host_target
 from saccade.errors import OptionError
 
@@ -33,11 +34,11 @@ def runnable_target(isa: str = "native", machine: str = "zen4") -> Target:
     if isa == "neon" and host_target().isa != "neon":
         return foreign_target(isa)
     host = host_target("avx512" if isa == _PLAIN else isa)
-    as_planned = (
-        described_target("neoverse-n1")
-        if host.isa == "neon"
-        else described_target(machine, host.isa)
-    )
+    if host.isa == "neon":
+        as_planned = described_target("neoverse-n1")
+    else:
+        alike = host.isa == description(machine).isa
+        as_planned = described_target(machine, host.isa if alike else host.vector_isa)
     return replace(
         as_planned,
         triple=host.triple,

@@ -6,7 +6,11 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["cpuinfo", "this_machine"]
+__all__ = ["TILES", "cpuinfo", "this_machine", "tiles_allowed"]
+
+TILES = frozenset(("amx_tile", "amx_bf16"))
+"""What Linux calls registers of tiles of matrices, and their products of bfloat16."""
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # numbers of Linux on x86-64
 
 
 @lru_cache(maxsize=1)
@@ -22,6 +26,22 @@ def cpuinfo() -> dict[str, str]:
                     break
                 fields[name.strip()] = value.strip()
     return fields
+
+
+@lru_cache(maxsize=1)
+def tiles_allowed() -> bool:
+    """Whether this process may use tiles of matrices: there are any, and Linux was asked.
+
+    Threads' states are larger with them, so that Linux wants to know beforehand; forks inherit the
+    permission. It is refused where a thread has a stack for signals that is too small for that.
+    """
+    if not set(cpuinfo().get("flags", "").split()) >= TILES:
+        return False
+    import ctypes  # noqa: PLC0415
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype, call.argtypes = ctypes.c_long, (ctypes.c_long,) * 3
+    return bool(call(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
 
 
 def this_machine() -> dict[str, str]:

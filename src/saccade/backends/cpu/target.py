@@ -9,7 +9,7 @@ from functools import lru_cache
 from platform import machine, system
 
 from saccade.backends.cpu.machines import Description, description, nearest
-from saccade.backends.cpu.processor import cpuinfo
+from saccade.backends.cpu.processor import TILES, cpuinfo, tiles_allowed
 from saccade.errors import OptionError
 from saccade.locks import forkless
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Isa = str
-"""`avx512`, `avx2` or `neon`."""
+"""`amx` (AVX-512 and tiles of matrices), `avx512`, `avx2` or `neon`."""
 ALIGNMENT = 64
 """Bytes that memory of steps begins at a multiple of: a line of cache, and the widest vector."""
 NOMINAL_THREADS = 2
@@ -52,6 +52,8 @@ class Target:
         cpu: LLVM CPU name, for scheduling.
         features: LLVM feature string.
         bf16: Whether there are instructions to round to bfloat16 and for dot products of it.
+        plays_tiles: Whether code for tiles of matrices does without their instructions, for tests
+            (`codegen.matrix_tiles`).
         l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
         machine: The description that choices go by (`machines`).
     """
@@ -63,6 +65,7 @@ class Target:
     cpu: str
     features: str
     bf16: bool = False
+    plays_tiles: bool = False
     l1: int = _L1
     l2: int = _L2
     l3: int = _L3
@@ -81,43 +84,55 @@ class Target:
     def code(self) -> str:
         """Names what code depends on: all but the caches and the description."""
         known = (self.isa, self.vector_bits, self.registers, self.triple, self.cpu, self.features)
-        return "/".join(map(str, (*known, self.bf16)))
+        return "/".join(map(str, (*known, self.bf16, self.plays_tiles)))
+
+    @property
+    def vector_isa(self) -> Isa:
+        """The instruction set of vectors."""
+        return "avx512" if self.isa == "amx" else self.isa
+
+    @property
+    def tiles(self) -> bool:
+        """Whether there are registers of tiles of matrices, and their products of bfloat16."""
+        return self.isa == "amx"
 
     @property
     def least_masked(self) -> int | None:
         """Bits of the smallest elements that masked loads and stores take; None: there are none."""
-        return {"avx512": 8, "avx2": 32}.get(self.isa)
+        return {"avx512": 8, "avx2": 32}.get(self.vector_isa)
 
     @property
     def splits_vectors(self) -> bool:
         """Whether vectors half as wide exist beside the widest, with all of their registers."""
-        return self.isa == "avx512"
+        return self.vector_isa == "avx512"
 
     @property
     def embedded_broadcasts(self) -> bool:
         """Whether a product takes one element from memory for all lanes."""
-        return self.isa == "avx512"
+        return self.vector_isa == "avx512"
 
     @property
     def fills_lines(self) -> bool:
         """Whether a vector fills a line of cache, and can be stored past the caches."""
-        return self.isa == "avx512"
+        return self.vector_isa == "avx512"
 
     @property
     def looks_up(self) -> bool:
         """Whether one instruction picks numbers from a table that fills two vectors."""
-        return self.isa == "avx512"
+        return self.vector_isa == "avx512"
 
     def permutes(self, nbytes: int) -> bool:
         """Whether one instruction puts a register's elements of so many bytes in any order."""
-        return {"avx512": nbytes in (4, 8), "avx2": nbytes == 4}.get(self.isa, False)
+        return {"avx512": nbytes in (4, 8), "avx2": nbytes == 4}.get(self.vector_isa, False)
 
     @property
     def estimates_reciprocals(self) -> bool:
         """Whether there are estimates of reciprocals within 2^-14, exact for powers of two."""
-        return self.isa == "avx512"
+        return self.vector_isa == "avx512"
 
 
+_X86 = ("amx", "avx512", "avx2")
+"""Instruction sets of x86-64, each of which a processor with the one before it has."""
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 _PLAIN = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
 _SINCE_ZEN4 = (
@@ -140,13 +155,15 @@ _SYSTEM_NAMES = {
 }  # fmt: skip
 """What Linux calls them, where that is another name."""
 _OLDER = "x86-64-v3"  # LLVM's name for processors with AVX2 and without AVX-512
-_FEATURES = {"avx512": "-prefer-256-bit", "avx2": "", "neon": ""}
+_FEATURES = {"amx": "-prefer-256-bit", "avx512": "-prefer-256-bit", "avx2": "", "neon": ""}
 """Beside those of the described processor: whole vectors, which LLVM is careful with on some."""
 
 
 @lru_cache(maxsize=8)
 def host_target(isa: Isa = "native") -> Target:
     """The target for this machine, or for an older instruction set that it still runs.
+
+    `amx` is AVX-512 with tiles of matrices, which `native` takes where there are any.
 
     Raises:
         OptionError: If this machine cannot run `isa`.
@@ -180,14 +197,16 @@ def host_flags() -> Mapping[str, bool]:
 def host_instructions() -> frozenset[str]:
     """The instruction sets that this processor has, as the system calls them."""
     info = cpuinfo()
-    return frozenset(info.get("flags", info.get("Features", "")).split())
+    found = frozenset(info.get("flags", info.get("Features", "")).split())
+    return found if tiles_allowed() else found - TILES
 
 
 def instructions_of(target: Target) -> frozenset[str]:
     """Those that a target's code may take: all of this processor's where it is not described."""
     if target.cpu not in _USED or target.features != _FEATURES[target.isa]:
         return host_instructions()
-    return frozenset(_SYSTEM_NAMES.get(name, name) for name in _USED[target.cpu])
+    used = {_SYSTEM_NAMES.get(name, name) for name in _USED[target.cpu]}
+    return frozenset(used | TILES if target.tiles else used)
 
 
 def nearest_machine() -> str:
@@ -195,7 +214,7 @@ def nearest_machine() -> str:
     if machine() in ("aarch64", "arm64"):
         return _like("neon").name
     flags = host_flags()
-    return _like("avx512" if all(flags.get(f, False) for f in _AVX512) else "avx2").name
+    return _like(_widest(flags)).name
 
 
 def _host_target(isa: Isa) -> Target:
@@ -203,15 +222,16 @@ def _host_target(isa: Isa) -> Target:
         triple, cpu, features = _told_by_llvm()
         return Target("neon", 128, 32, triple, cpu, features, machine=_like("neon").name)
     flags = host_flags()
-    has512 = all(flags.get(f, False) for f in _AVX512)
-    has2 = flags.get("avx2", False) and flags.get("fma", False)
-    chosen = ("avx512" if has512 else "avx2") if isa == "native" else isa
-    if chosen not in ("avx512", "avx2"):
-        raise OptionError(f"isa={isa!r} is not one of native, avx512, avx2")
-    if not has2 or (chosen == "avx512" and not has512):
+    has2, widest = flags.get("avx2", False) and flags.get("fma", False), _widest(flags)
+    chosen = widest if isa == "native" else isa
+    if chosen not in _X86:
+        raise OptionError(f"isa={isa!r} is not one of native, {', '.join(_X86)}")
+    if not has2 or _X86.index(chosen) < _X86.index(widest):
         raise OptionError(f"this machine's processor does not have {chosen}")
-    like, caches = _like("avx512" if has512 else "avx2"), cache_sizes()
-    wide = chosen == "avx512"
+    wide = chosen != "avx2"
+    # An older instruction set of a processor is as fast as that processor is.
+    like = _like("avx512" if widest == "amx" != chosen else widest)
+    caches = cache_sizes()
     triple, cpu, features = like.triple, like.cpu if wide else _OLDER, _FEATURES[chosen]
     if not _runs(cpu, flags) or system() != "Linux":
         triple, own, told = _told_by_llvm()
@@ -222,7 +242,14 @@ def _host_target(isa: Isa) -> Target:
             features = ",".join((*kept, "-avx512f"))
     bits, registers = (512, 32) if wide else (256, 16)
     bf16 = wide and flags.get("avx512bf16", False)
-    return Target(chosen, bits, registers, triple, cpu, features, bf16, *caches, like.name)
+    return Target(chosen, bits, registers, triple, cpu, features, bf16, False, *caches, like.name)
+
+
+def _widest(flags: Mapping[str, bool]) -> Isa:
+    """The newest instruction set that this processor has, and that kernels are written for."""
+    if not all(flags.get(name, False) for name in _AVX512):
+        return "avx2"
+    return "amx" if tiles_allowed() else "avx512"
 
 
 def _told_by_llvm() -> tuple[str, str, str]:
@@ -256,13 +283,14 @@ def described_target(name: str, isa: Isa = "native") -> Target:
     """
     one = description(name)
     chosen = one.isa if isa == "native" else isa
-    if chosen != one.isa and (chosen, one.isa) != ("avx2", "avx512"):
+    older = _X86[_X86.index(one.isa) :] if one.isa in _X86 else (one.isa,)
+    if chosen not in older:
         raise OptionError(f"isa={isa!r} does not run on machine={name!r}")
-    bits, registers = {"avx512": (512, 32), "avx2": (256, 16), "neon": (128, 32)}[chosen]
-    older = chosen != one.isa
+    bits, registers = {"avx2": (256, 16), "neon": (128, 32)}.get(chosen, (512, 32))
+    narrow = chosen == "avx2" != one.isa
     return Target(
-        chosen, bits, registers, one.triple, _OLDER if older else one.cpu, _FEATURES[chosen],
-        one.bf16 and not older, one.l1, one.l2, one.l3, one.name,
+        chosen, bits, registers, one.triple, _OLDER if narrow else one.cpu, _FEATURES[chosen],
+        one.bf16 and not narrow, False, one.l1, one.l2, one.l3, one.name,
     )  # fmt: skip
 
 

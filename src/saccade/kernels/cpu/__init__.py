@@ -54,6 +54,7 @@ class Listed(NamedTuple):  # which a warm start makes in a fifth of a dataclass'
 # fmt: off
 CPU_KERNELS: tuple[Listed, ...] = (
     Listed("conv2d.direct", ("Conv2d",), "conv2d.direct", "CONV2D_DIRECT"),
+    Listed("conv2d.amx", ("Conv2d",), "conv2d.amx", "CONV2D_AMX"),
     Listed("conv2d.winograd", ("Conv2d",), "conv2d.winograd", "CONV2D_WINOGRAD"),
     Listed("conv2d.lattice", ("Conv2d",), "conv2d.lattice", "CONV2D_LATTICE"),
     Listed("conv2d.depthwise", ("Conv2d", "RowSums"), "conv2d.depthwise", "CONV2D_DEPTHWISE"),

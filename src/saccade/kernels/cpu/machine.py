@@ -9,7 +9,7 @@ from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target
 from saccade.kernels.machine import Machine
 
-__all__ = ["Ports", "beyond_caches", "clock", "machine", "ports"]
+__all__ = ["Ports", "beyond_caches", "clock", "machine", "ports", "tile_clock"]
 
 
 class Ports(NamedTuple):
@@ -40,7 +40,7 @@ _BESIDE_CACHE, _BESIDE_MEMORY = 0.65, 0.7
 def ports(target: Target) -> Ports:
     """Those of the described machine that a target names."""
     known = description(target.machine)
-    products = known.fma.get(target.isa, 1)
+    products = known.fma.get(target.vector_isa, 1)
     return Ports(
         products,
         target.splits_vectors and known.fma["avx2"] > products,
@@ -56,12 +56,19 @@ def clock(target: Target) -> float:
     return description(target.machine).clock
 
 
+def tile_clock(target: Target) -> float:
+    """Cycles per microsecond of products in tiles of matrices, which do 1024 operations in one."""
+    return description(target.machine).tiles / 1024
+
+
 @lru_cache(maxsize=64)
 def machine(target: Target) -> Machine:
     """The speeds of the machine that a target names; its last-level cache is the target's own."""
     known = description(target.machine)
-    flops = 2.0 * target.lanes * known.fma.get(target.isa, 1) * known.clock
+    flops = 2.0 * target.lanes * known.fma.get(target.vector_isa, 1) * known.clock
     pairs = known.pairs * flops if target.bf16 else flops
+    if target.tiles:
+        pairs = max(pairs, known.tiles)
     return Machine(
         flops, pairs, known.bandwidth, known.cache_bandwidth, known.step, float(target.l3),
         known.name,

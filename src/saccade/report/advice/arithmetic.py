@@ -9,7 +9,7 @@ __all__ = ["double_precision", "float32_products", "ragged_channels"]
 
 _FASTER = 1.2
 """Times as many products of 16 bits a machine has to make for them to be worth their rounding."""
-_LANES = {"avx512": 16, "avx2": 8, "neon": 4}
+_LANES = {"amx": 16, "avx512": 16, "avx2": 8, "neon": 4}
 """float32 numbers of a vector, by instruction set."""
 _WORTH_PADDING = 0.1  # share of the lanes that stay empty
 _CHANNELS = 1  # axis

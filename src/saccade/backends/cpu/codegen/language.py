@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.control import Var
 from saccade.backends.cpu.codegen.emitter import BASES, BYTES, THREAD
-from saccade.backends.cpu.codegen.memory import Memory, Ptr
+from saccade.backends.cpu.codegen.matrix_tiles import MatrixTiles
+from saccade.backends.cpu.codegen.memory import Ptr
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.backends.cpu.target import Target
@@ -42,7 +43,7 @@ __all__ = ["KernelBuilder", "Ptr", "Var"]
 Sizes = TypeVar("Sizes", bound="DataclassInstance")
 
 
-class KernelBuilder(Memory):
+class KernelBuilder(MatrixTiles):
     """Builds one kernel.
 
     Args:

@@ -154,7 +154,7 @@ def _exp_minus_one(k: KernelBuilder, r: Vec) -> Vec:
 
 
 def _has_scalef(k: KernelBuilder, v: Vec) -> bool:
-    return k.target.isa == "avx512" and v.lanes % 8 == 0
+    return k.target.vector_isa == "avx512" and v.lanes % 8 == 0
 
 
 def _scalef(k: KernelBuilder, p: Vec, n: Vec) -> Vec:

@@ -165,7 +165,7 @@ class Vectors(Emitter):
             names = {"float": "sf.512", "i32": "si.512", "double": "df.512"}
             name = of_eight.get(element) if lanes == 8 else None
             return self._permute(name or f"avx512.permvar.{names[element]}", first, number)
-        if self.target.isa == "avx512":
+        if self.target.vector_isa == "avx512":
             letter = {"float": "ps", "i32": "d", "double": "pd"}[element]
             bits = lanes * (64 if element == "double" else 32)
             name = f"llvm.x86.avx512.vpermi2var.{letter}.{bits}"

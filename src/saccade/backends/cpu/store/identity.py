@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from saccade.backends.cpu.processor import cpuinfo
+from saccade.backends.cpu.processor import cpuinfo, tiles_allowed
 from saccade.backends.cpu.target import cache_sizes
 
 __all__ = ["llvm_identity", "machine_identity"]
@@ -45,4 +45,6 @@ def machine_identity() -> str | None:
     """The processor and its caches; None where bundles are not made."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return None
-    return repr([cpuinfo().get(name) for name in _SAYS_WHICH] + [cache_sizes()])
+    # Asked at every start, so that no code with tiles runs before it may.
+    told = [cpuinfo().get(name) for name in _SAYS_WHICH]
+    return repr([*told, cache_sizes(), tiles_allowed()])

@@ -1,0 +1,130 @@
+"""The inner loop of products in tiles of matrices: blocks of sums that stay in their registers.
+
+`sums[m][n] = Σ_k a[m][k] · b[k][n]` for 16 · `rows` rows and 16 · `vectors` columns. a's rows lie
+evenly apart; b is a panel of pairs, `b[k / 2][n][k % 2]`, as for `microkernel.accumulate`. What is
+left of the last 32 products is zero in a, and in a copy of b's last rows (`fill_rest`), so that
+nothing is read past a panel and no NaN of a neighbour is multiplied by zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
+from saccade.backends.cpu.codegen.matrix_tiles import COUNT, DEPTH, ROWS
+from saccade.backends.cpu.codegen.values import Int, IntLike
+from saccade.kernels.base import Operand, Scratch
+
+__all__ = ["BLOCKS", "DEPTH", "PAIRS", "ROWS", "TileBlock", "TileProducts", "deepened"]
+
+PAIRS = DEPTH // 2
+"""Steps of one product of tiles, in pairs."""
+_LINE = 32  # bfloat16 of a line of cache
+_AHEAD = 2  # steps that a panel's lines are asked for ahead of their products
+
+
+def deepened(elements: int) -> int:
+    """So many products, filled up to whole tiles."""
+    return -(-elements // DEPTH) * DEPTH
+
+
+@dataclass(frozen=True, slots=True)
+class TileBlock:
+    """Tiles of sums that are computed together.
+
+    Attributes:
+        rows: Tiles along the rows.
+        vectors: Tiles along the columns, each as wide as a vector of float32.
+    """
+
+    rows: int
+    vectors: int
+
+    @property
+    def height(self) -> int:
+        """Rows of sums."""
+        return self.rows * ROWS
+
+    @property
+    def width(self) -> int:
+        """Columns of sums."""
+        return self.vectors * ROWS
+
+    @property
+    def products(self) -> int:
+        """Of tiles, for each step."""
+        return self.rows * self.vectors
+
+    def operands(self, rest: int) -> dict[str, Operand]:
+        """The scratch that `TileProducts` declares, where so many pairs are left."""
+        found: dict[str, Operand] = {"sums": Scratch(4 * self.height * self.width)}
+        if rest:
+            found["rest"] = Scratch(4 * PAIRS * self.width)
+        return found
+
+
+BLOCKS = (TileBlock(2, 2), TileBlock(3, 1), TileBlock(1, 2), TileBlock(2, 1), TileBlock(1, 1))
+"""Those that fit eight registers with a tile of each side for every row and column of them."""
+
+
+class TileProducts:
+    """Emits blocks of sums.
+
+    Args:
+        k: Builder.
+        block: The tiles.
+        rest: Whether products are left of the last whole tile.
+    """
+
+    def __init__(self, k: KernelBuilder, block: TileBlock, *, rest: bool) -> None:
+        assert block.products + block.rows + block.vectors <= COUNT
+        self.k, self.block = k, block
+        self.sums = k.scratch("sums")
+        self.rest = k.scratch("rest", "int32") if rest else None
+
+    def fill_rest(self, panel: Ptr, pairs: Int) -> None:
+        """Copy the rows of a panel that are left of its whole tiles, of so many pairs in all."""
+        if self.rest is None:
+            return
+        k, width = self.k, self.block.width
+        whole = pairs // PAIRS * PAIRS
+        for i in range(PAIRS):
+            inside = whole + i < pairs
+            for j in range(0, width, k.lanes):
+                # All or none: a mask of no lanes may stand past the buffer.
+                mask = k.first(inside.select(k.lanes, 0))
+                self.rest.store(panel.pairs((whole + i) * (2 * width) + 2 * j, mask), i * width + j)
+
+    def compute(self, a: Ptr, pitch: IntLike, panel: Ptr, pairs: Int) -> None:
+        """Sums of a block into scratch.
+
+        Args:
+            a: The first row, of bfloat16.
+            pitch: Elements from row to row.
+            panel: Of b.
+            pairs: Of a sum.
+        """
+        k, block = self.k, self.block
+        for tile in range(block.products):
+            k.tile_zero(tile)
+        with k.range(0, pairs // PAIRS) as step:
+            here = panel + step * (DEPTH * block.width)
+            # Lines of b far apart are none that the processor asks for by itself.
+            for line in range(0, DEPTH * block.width, _LINE):
+                k.prefetch(here, _AHEAD * DEPTH * block.width + line)
+            self._step(a + step * DEPTH, pitch, here)
+        if self.rest is not None:
+            self._step(a + pairs // PAIRS * DEPTH, pitch, self.rest.viewed("bfloat16"))
+        for tile in range(block.products):
+            i, j = divmod(tile, block.vectors)
+            k.tile_store(tile, self.sums, i * ROWS * block.width + j * ROWS, block.width)
+
+    def _step(self, a: Ptr, pitch: IntLike, panel: Ptr) -> None:
+        k, block = self.k, self.block
+        left, right = block.products, block.products + block.rows
+        for j in range(block.vectors):
+            k.tile_load(right + j, panel, j * DEPTH, 2 * block.width)
+        for i in range(block.rows):
+            k.tile_load(left + i, a, i * ROWS * pitch, pitch)
+            for j in range(block.vectors):
+                k.tile_dot(i * block.vectors + j, left + i, right + j)
