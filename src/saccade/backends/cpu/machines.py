@@ -89,20 +89,20 @@ _ALL = (
         _LINUX, "znver5", True, 48 << 10, 1 << 20, 32 << 20, 2,
         4.4e3, _TWO, 2.0, 0.0, 47e3, 130e3, 110e3, 0.8,
     ),
-    # Two cores of a Xeon (Emerald Rapids): 177 GFLOP/s a core, in bfloat16 no more, 31 GB/s;
+    # Two cores of a Xeon (Emerald Rapids): 177 GFLOP/s a core, in pairs of bfloat16 half, 31 GB/s;
     # 28 GB/s a core from the last-level cache of its successor.
     Description(
         "sapphire-rapids", "avx512", "GenuineIntel",
         frozenset((6, model) for model in (143, 167, 173, 174, 207)),
         _LINUX, "sapphirerapids", True, 48 << 10, 2 << 20, 260 << 20, 2,
-        2.8e3, _TWO, 1.0, 0.0, 31e3, 84e3, 28e3, 0.9,
+        2.8e3, _TWO, 0.5, 0.0, 31e3, 84e3, 28e3, 0.9,
     ),
     # The same where a hypervisor lets its tiles of matrices through: 2.1 TFLOP/s a core.
     Description(
         "sapphire-rapids-amx", "amx", "GenuineIntel",
         frozenset((6, model) for model in (143, 167, 173, 174, 207)),
         _LINUX, "sapphirerapids", True, 48 << 10, 2 << 20, 260 << 20, 2,
-        2.8e3, _TWO, 1.0, 2.1e6, 31e3, 84e3, 28e3, 0.9,
+        2.8e3, _TWO, 0.5, 2.1e6, 31e3, 84e3, 28e3, 0.9,
     ),
     # Two cores of an EPYC 7003, which older ones of the vendor are nearest to: 103 GFLOP/s a core,
     # 37 GB/s, 57 GB/s a core from the last-level cache; 32 bytes a cycle from L2, not measured.

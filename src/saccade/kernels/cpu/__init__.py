@@ -86,6 +86,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
         "deform.gradient", ("DeformConvGradient",),
         "deform.gradient", "DEFORM_CONV2D_GRADIENT",
     ),
+    Listed("matmul.amx", ("MatMul",), "matmul.amx", "MATMUL_AMX"),
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
     Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),

@@ -9,7 +9,7 @@ from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target
 from saccade.kernels.machine import Machine
 
-__all__ = ["Ports", "beyond_caches", "clock", "machine", "ports", "tile_clock"]
+__all__ = ["Ports", "beyond_caches", "clock", "machine", "pairs_pay", "ports", "tile_clock"]
 
 
 class Ports(NamedTuple):
@@ -54,6 +54,11 @@ def ports(target: Target) -> Ports:
 def clock(target: Target) -> float:
     """Cycles per microsecond: what costs that are counted in cycles are divided by."""
     return description(target.machine).clock
+
+
+def pairs_pay(target: Target) -> bool:
+    """Whether products of bfloat16 in pairs are faster than the same in float32."""
+    return target.bf16 and description(target.machine).pairs > 1
 
 
 def tile_clock(target: Target) -> float:

@@ -21,6 +21,7 @@ from saccade.kernels.cpu.conv2d.pack_direct import (
     pack_matrix,
     pack_pairs_of_taps,
     pack_parts_of_channels,
+    pack_rows_of_taps,
     pack_transposed,
     zeros,
 )
@@ -57,6 +58,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_parts_of_channels": pack_parts_of_channels,
         "pack_recurrent": pack_recurrent,
         "pack_regions": pack_regions,
+        "pack_rows_of_taps": pack_rows_of_taps,
         "pack_transposed": pack_transposed,
         "pack_lattice": pack_lattice,
         "pack_winograd": pack_winograd,

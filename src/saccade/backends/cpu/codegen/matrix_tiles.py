@@ -1,6 +1,6 @@
 """Registers that hold tiles of matrices, and their products: Intel's AMX.
 
-There are eight, of 16 rows of 64 bytes. A product of bfloat16 adds to a tile of float32, row by row,
+There are eight, of 16 rows of 64 bytes. A product of bfloat16 adds to a tile of float32
 
     even[n] = Σ_p a[m][2p] · b[p][2n]        odd[n] = Σ_p a[m][2p + 1] · b[p][2n + 1]
     c[m][n] += even[n] + odd[n]

@@ -3,8 +3,8 @@
 `y[n,k,p,q] = Σ_r,s,c x[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`
 
 Layouts: x channels-last in bfloat16, w float32 or bfloat16, packed as pairs like those of
-`conv2d.direct`; y as the epilogue stores it. Pixels are flattened over (n, p, q). Windows of a
-chunk's pixels are copied side by side into scratch, zeros for taps outside the image, and read from
+`conv2d.direct`; y as the epilogue stores it. Pixels are flattened over (n, p, q). A chunk's
+part of the image is copied into scratch, as rows between zeros or window by window, and read from
 there by all channels; pixels of a 1x1 convolution are read where they lie. Sums are float32; their
 order is that of `codegen.matrix_tiles`, 32 products at a time, and no size or team changes it.
 Refuses: targets without tiles, weights that are not constant or not finite, float32 images, a
@@ -40,7 +40,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import (
     conv_epilogue,
     even_step,
 )
-from saccade.kernels.cpu.conv2d.tile_products import DEPTH, PAIRS, deepened
+from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, TileBlock, deepened
 from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
@@ -54,15 +54,30 @@ def _supports(call: CpuCall) -> str | None:
         return "the machine has no tiles of matrices"
     if not call.constant[1]:
         return "the weights are not constant"
-    if x.dtype is not DType.BF16 or w.dtype not in FLOATS:
+    rounded = x.dtype is DType.BF16 or _rounds(call)
+    if not rounded or w.dtype not in FLOATS:
         return f"elements are {x.dtype.value} and {w.dtype.value}"
-    if not x.channels_last:
-        return "neighbouring channels are apart"
+    if not _from_planes(call) and not (x.channels_last and x.dtype is DType.BF16):
+        return "neighbouring channels are apart, and not few"
     if not op.finite and any(op.padding):
         return "weights that are not finite would meet padding"
     if op.prologue != IDENTITY and not _prologue_fits(call):
         return "a prologue needs one tap, no padding, one group and neighbouring channels"
     return conv_epilogue(call).refuse()
+
+
+def _rounds(call: CpuCall) -> bool:
+    """Whether an image of float32 may be rounded: where the result is."""
+    first, result = call.inputs[0].dtype, call.outputs[0].dtype
+    return first is DType.F32 and result is DType.BF16 and not call.exact
+
+
+def _from_planes(call: CpuCall) -> bool:
+    """Whether the image lies plane by plane, with few channels."""
+    op, (x, w) = call.op, call.inputs[:2]
+    few = w.shape[1] <= _FEW and w.shape[3] <= DEPTH and w.shape[2] <= _FEW
+    near = x.strides[3] == 1 and not (x.channels_last and x.shape[1] > 1)
+    return few and near and op.groups == 1 and op.dilation[1] == 1 and op.prologue == IDENTITY
 
 
 def _prologue_fits(call: CpuCall) -> bool:
@@ -75,17 +90,40 @@ def _prologue_fits(call: CpuCall) -> bool:
     )
 
 
+# Cycles of two cores of an Emerald Rapids: of 64 bytes that are copied, of a tap of a window, of a
+# vector that a prologue is applied to.
+_COPY, _TAP, _PROLOGUE = 2.5, 12, 4
+_PLANES = 3  # of a row of taps of one channel, from planes
+_FEW = 16  # channels that are gathered from planes, and rows of taps, which are written out
+
+
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """The windows of a call.
+    """The windows of a call, read in one of the ways of `AmxConfig.source`.
 
     Attributes:
         call: The call.
         spec: Its epilogue.
+        source: Where they are read.
     """
 
     call: CpuCall
     spec: EpilogueSpec
+    source: str
+
+    @classmethod
+    def ways(cls, call: CpuCall) -> tuple[_Windows, ...]:
+        """All that there are for a call."""
+        op, x, spec = call.op, call.inputs[0], conv_epilogue(call)
+        depth, *taps = call.inputs[1].shape[1:]
+        if _from_planes(call):
+            return (cls(call, spec, "planes"),)
+        whole, plain = depth % DEPTH == 0, op.prologue == IDENTITY
+        moved = (taps, list(op.stride)) != ([1, 1], [1, 1]) or any(op.padding)
+        if whole and plain and not moved and even_step(x) is not None:
+            return (cls(call, spec, "there"),)
+        gathered = cls(call, spec, "gathered")
+        return (cls(call, spec, "shifted"), gathered) if whole and plain else (gathered,)
 
     @property
     def depth(self) -> int:
@@ -101,7 +139,10 @@ class _Windows:
     @property
     def pairs(self) -> int:
         """Of the sum of a window."""
-        return -(-self.depth // 2) * prod(self.taps)
+        rows, columns = self.taps
+        if self.source == "planes":
+            return self.depth * rows * -(-columns // 2)
+        return -(-self.depth // 2) * rows * columns
 
     @property
     def pitch(self) -> int:
@@ -112,61 +153,110 @@ class _Windows:
         return (deepened(2 * self.pairs) // DEPTH | 1) * DEPTH
 
     @property
-    def gathered(self) -> bool:
-        """Whether windows are copied side by side, and not read where they lie."""
-        op, x = self.call.op, self.call.inputs[0]
-        moved = (self.taps, op.stride) != ((1, 1), (1, 1)) or any(op.padding)
-        apart = even_step(x) is None or self.depth % DEPTH != 0
-        return moved or apart or op.prologue != IDENTITY
+    def line(self) -> int:
+        """Pixels of a row of the image in a copy, zeros beside it included."""
+        op, (_, _, _, columns) = self.call.op, self.spec.shape
+        # From planes as many taps are read as fill a vector.
+        reach = (columns - 1) * op.stride[1] + (self.taps[1] - 1) * op.dilation[1] + 1
+        line = max(op.padding[1] + self.call.inputs[0].shape[3], reach)
+        return line + self.taps[1] if self.source == "planes" else line
 
-    def work(self) -> TileWork:
-        """What there is to do."""
-        n, _, rows, columns = self.spec.shape
-        taps = prod(self.taps) if self.gathered else 0
-        lanes = self.call.target.lanes
-        vectors = -(-self.depth // lanes) if self.call.op.prologue != IDENTITY else 0
-        groups = self.call.op.groups
-        return TileWork(n * rows * columns, self.spec.channels, self.pairs, groups, taps, vectors)
+    def across(self, block: TileBlock) -> int:
+        """Rows of sums for a row of the result."""
+        if self.source == "planes":
+            return self.spec.shape[3]
+        if self.call.op.stride == (1, 1):
+            return self.line
+        return -(-self.spec.shape[3] // block.height) * block.height
 
-    def config(self, schedule: BlockSchedule) -> AmxConfig:
+    def work(self, block: TileBlock) -> TileWork:
+        """What there is to do in blocks of so many tiles."""
+        op, (n, _, rows, columns) = self.call.op, self.spec.shape
+        if self.source == "shifted":
+            across = self.across(block)
+            # Of the image's rows that belong to one of the result, and of those that chunks share.
+            copied = _COPY * self.depth / DEPTH * self.line * op.stride[0] / across
+            halo = ((self.taps[0] - 1) * op.dilation[0] + 1) * across // op.stride[0]
+            return TileWork(
+                rows * across, self.spec.channels, self.pairs, n * op.groups, copied, halo
+            )
+        if self.source == "planes":
+            cycles = float(_PLANES * self.depth * self.taps[0] + _TAP)
+            halo = (self.taps[0] - 1) * op.dilation[0] * columns // op.stride[0]
+            return TileWork(rows * columns, self.spec.channels, self.pairs, n, cycles, halo)
+        cycles = 0.0
+        if self.source == "gathered":
+            cycles = _COPY * -(-self.pairs // PAIRS) + _TAP * prod(self.taps)
+            if op.prologue != IDENTITY:
+                cycles += _PROLOGUE * -(-self.depth // self.call.target.lanes)
+        return TileWork(n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles)
+
+    def schedules(self) -> Iterator[BlockSchedule]:
+        """Blocks and their cuts."""
+        for block in BLOCKS:
+            yield from self.work(block).schedules(block, self.call.target, self.call.threads)
+
+    def config(self, block: TileBlock) -> AmxConfig:
         """What the code depends on."""
-        op, block = self.call.op, schedule.block
+        op = self.call.op
         operands = tuple(v.dtype.value for v in self.call.inputs[2 : 2 + op.n_prologue])
         return AmxConfig(
-            block.rows, block.vectors, self.pairs % PAIRS != 0, self.gathered,
+            block.rows, block.vectors, self.source, self.call.inputs[0].dtype.value,
+            self.taps if self.source == "planes" else (0, 0), self.pairs % PAIRS != 0,
             self.depth % 2 == 1, self.depth % DEPTH != 0, self.spec.flat, str(op.prologue),
             operands, self.spec.code(block.vectors),
         )  # fmt: skip
 
     def launches(self, schedule: BlockSchedule) -> tuple[Launch, ...]:
         """The phase."""
-        config, cut, block = self.config(schedule), schedule.cut, schedule.block
-        groups, (_, across) = self.call.op.groups, self.work().tiles(block)
-        panels = 4 * self.pairs * block.width * across * groups
+        op, cut, block = self.call.op, schedule.cut, schedule.block
+        config, work = self.config(block), self.work(block)
+        _, across = work.tiles(block)
+        panels = 4 * self.pairs * block.width * across * op.groups
         weights = Packing(
-            "pack_conv_weights", (groups, self.spec.order, block.width, True), (1,), panels
+            "pack_conv_weights", (op.groups, self.spec.order, block.width, True), (1,), panels
         )
-        rows = (cut.tiles if self.gathered else 1) * block.height
+        if self.source == "planes":
+            weights = Packing("pack_rows_of_taps", (self.spec.order, block.width), (1,), panels)
         operands: dict[str, Operand] = {"x": In(0), "w": Packed(weights)}
-        operands |= {f"prologue{i}": In(2 + i) for i in range(self.call.op.n_prologue)}
-        # What is written behind a window's end lies behind the last one, too.
-        operands["windows"] = Scratch(2 * (rows * self.pitch + DEPTH))
+        operands |= {f"prologue{i}": In(2 + i) for i in range(op.n_prologue)}
+        operands["windows"] = Scratch(2 * self._copied(schedule))
+        if self.source == "planes":
+            operands["image"] = Scratch(
+                2 * (self._lines(schedule) * self.line * self.depth + DEPTH)
+            )
         operands |= block.operands(self.pairs % PAIRS) | self.spec.pointers()
         integers = {
-            **self._sizes(),
-            **cut.integers(groups, across),
+            **self._sizes(block),
+            **cut.integers(work.groups, across),
             "prologue_n": self._images(),
             **self.spec.integers(config.flat),
         }
-        chunks = groups * cut.tile_chunks * cut.block_chunks
+        chunks = work.groups * cut.tile_chunks * cut.block_chunks
         return (Launch(config, operands, integers, chunks),)
 
-    def _sizes(self) -> dict[str, int]:
-        """The values of `amx_code._Sizes`."""
+    def _copied(self, schedule: BlockSchedule) -> int:
+        """Elements of the copy of a chunk."""
+        block = schedule.block
+        if self.source == "shifted":
+            return self._lines(schedule) * self.line * self.depth
+        rows = (1 if self.source == "there" else schedule.cut.tiles) * block.height
+        # What is written behind a window's end lies behind the last one, too.
+        return rows * self.pitch + DEPTH
+
+    def _lines(self, schedule: BlockSchedule) -> int:
+        """The image's rows that a chunk reads; a tile past the last pixel is read, too."""
+        op, block = self.call.op, schedule.block
+        rows = -(-schedule.cut.tiles * block.height // self.across(block)) + 1
+        return rows * op.stride[0] + (self.taps[0] - 1) * op.dilation[0] + 2
+
+    def _sizes(self, block: TileBlock) -> dict[str, int]:
+        """The values of `AmxSizes`."""
         op, x, shape = self.call.op, self.call.inputs[0], self.spec.shape
+        dense = x.strides[3] == self.depth
         return {
-            **image_strides("x", x.strides, "nh"),
-            "x_w": x.strides[3] if self.gathered else even_step(x) or 0,
+            **image_strides("x", x.strides, "nch"),
+            "x_w": even_step(x) or 0 if self.source == "there" else x.strides[3],
             "height": x.shape[2],
             "width": x.shape[3],
             "out_height": shape[2],
@@ -181,8 +271,14 @@ class _Windows:
             "dilation_h": op.dilation[0],
             "dilation_w": op.dilation[1],
             "pixels": shape[0] * shape[2] * shape[3],
-            "pitch": self.pitch,
+            "channel_groups": op.groups,
             "pairs": self.pairs,
+            "pitch": self.pitch,
+            "line": self.line,
+            "across": self.across(block),
+            "pieces": 1 if dense else x.shape[3],
+            "piece": x.shape[3] * self.depth if dense else self.depth,
+            "runs": 1 if op.dilation[1] == 1 else self.taps[1],
         }
 
     def _images(self) -> tuple[int, ...]:
@@ -193,14 +289,16 @@ class _Windows:
 
 
 def _variants(call: CpuCall) -> Iterator[Variant]:
-    spec, speed = conv_epilogue(call), machine(call.target)
-    windows = _Windows(call, spec)
+    speed = machine(call.target)
     # Weights wait in memory for most of a run; images were written by the step before.
     traffic = speed.traffic(call.inputs[0].nbytes + call.outputs[0].nbytes, call.threads)
-    stream = call.inputs[1].size * 2 / speed.bandwidth
-    for schedule in windows.work().schedules(call.target, call.threads):
+    stream = call.inputs[1].size * DType.BF16.itemsize / speed.bandwidth
+    found = [(one, windows) for windows in _Windows.ways(call) for one in windows.schedules()]
+    found.sort(key=lambda pair: pair[0].micros)
+    for schedule, windows in found:
         time = traffic + beside(schedule.micros, stream, call.target)
-        yield Variant(time, partial(windows.launches, schedule), code=schedule.block)
+        build = partial(windows.launches, schedule)
+        yield Variant(time, build, code=(windows.source, schedule.block))
 
 
 def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:

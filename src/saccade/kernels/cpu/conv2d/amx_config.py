@@ -14,9 +14,13 @@ class AmxConfig:
     Attributes:
         rows: Tiles along the pixels of a block of sums.
         vectors: Tiles along the channels.
+        source: Where windows are read: `there`, pixels where they lie, of 1x1 convolutions;
+            `gathered`, side by side in a copy; `shifted`, in a copy of the image's rows between
+            zeros, a tile's rows further for each tap; `planes`, side by side in a copy, of an
+            image that lies plane by plane.
+        element: Type of the image's elements, which only `planes` rounds.
+        window: Rows and columns of taps, for `planes`.
         rest: Whether products are left of the last whole tile.
-        gathered: Whether products read a copy of the chunk's windows; else they read pixels where
-            they lie, and copies of those of the last tile alone.
         odd: Whether a window's taps have an odd number of channels.
         ragged: Whether channels do not fill whole tiles, which a copy's last vector is masked for.
         flat: Whether pixels are evenly apart in the result and in every operand.
@@ -27,8 +31,10 @@ class AmxConfig:
 
     rows: int
     vectors: int
+    source: str
+    element: str
+    window: tuple[int, int]
     rest: bool
-    gathered: bool
     odd: bool
     ragged: bool
     flat: bool

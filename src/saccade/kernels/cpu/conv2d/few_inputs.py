@@ -30,7 +30,7 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.microkernel import add, add_pairs, anchored, steps_of, zero_sums
 from saccade.kernels.cpu.conv2d.row_bands import Band, RowBands, band_integers
-from saccade.kernels.cpu.machine import clock, machine
+from saccade.kernels.cpu.machine import clock, machine, pairs_pay
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -219,7 +219,9 @@ def _pairs(call: CpuCall) -> bool:
     """Whether taps are summed in pairs of bfloat16."""
     op: Conv2d = call.op
     rounded = call.outputs[0].dtype is DType.BF16 and not call.exact
-    return call.target.bf16 and rounded and op.dilation[1] == 1 and call.inputs[1].shape[3] > 1
+    return (
+        pairs_pay(call.target) and rounded and op.dilation[1] == 1 and call.inputs[1].shape[3] > 1
+    )
 
 
 def _steps(call: CpuCall) -> int:

@@ -22,6 +22,7 @@ from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
 from saccade.kernels.cpu.base import CpuCall
+from saccade.kernels.cpu.machine import pairs_pay
 
 __all__ = [
     "FEW",
@@ -55,15 +56,15 @@ _WIDENED = 48  # columns from which on copying rows as float32 pays (two Zen 3 c
 def in_pairs(call: CpuCall, rows: int | None = None) -> bool:
     """Whether products of the first two operands are summed in pairs of bfloat16.
 
-    The second is rounded where it is packed if it is a float32 constant. Targets without
-    instructions for pairs take them apart where `rows` of the first operand are so few that the
-    bytes of constants are what takes time.
+    The second is rounded where it is packed if it is a float32 constant. Targets whose
+    instructions for pairs are slow, or that have none, only take them where `rows` of the first
+    operand are so few that the bytes of constants are what takes time.
     """
     (a, b), constant = call.inputs[:2], call.constant[1]
     if a.dtype is not DType.BF16 or not (b.dtype is DType.BF16 or constant):
         return False
     stream = constant and rows is not None and rows <= _ROWS_OF_STREAMS
-    return call.target.bf16 or stream
+    return pairs_pay(call.target) or stream
 
 
 def widens(call: CpuCall, pairs: bool, columns: int) -> bool:

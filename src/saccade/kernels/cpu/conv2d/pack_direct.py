@@ -23,6 +23,7 @@ __all__ = [
     "pack_matrix",
     "pack_pairs_of_taps",
     "pack_parts_of_channels",
+    "pack_rows_of_taps",
     "pack_transposed",
     "parts_of_channels_panels",
     "transposed_panels",
@@ -105,6 +106,14 @@ def pack_pairs_of_taps(weights: Array, groups: int, order: str, width: int) -> A
     """Weights [K, C/groups, R, S] as [groups, blocks, R, ⌈S/2⌉, C/groups, width, 2] in bfloat16."""
     taps = pack_conv_weights(weights, groups, order, width, False).swapaxes(-2, -3)
     return np.ascontiguousarray(pair_up(taps).swapaxes(-3, -4))
+
+
+def pack_rows_of_taps(weights: Array, order: str, width: int) -> Array:
+    """Weights [K, C, R, S] as [blocks, C, R, ⌈S/2⌉, width, 2] in bfloat16."""
+    k, c, r, s = weights.shape
+    even = np.zeros((k, c, r, s + s % 2), np.float32)
+    even[..., :s] = weights
+    return pack_conv_weights(even.reshape(k, -1, 1, 1), 1, order, width, True)
 
 
 def pair_up(panels: Array) -> Array:

@@ -33,7 +33,7 @@ from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranke
 from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable
-from saccade.kernels.cpu.machine import clock, machine
+from saccade.kernels.cpu.machine import clock, machine, pairs_pay
 
 __all__ = ["CONV2D_SEPARABLE"]
 
@@ -71,7 +71,7 @@ class _SeparableParts:
 @per_call
 def _parts(call: CpuCall) -> _SeparableParts:
     op, (x, taps, weights), lanes = call.op, call.inputs[:3], call.target.lanes
-    pairs = call.target.bf16 and op.between is DType.BF16
+    pairs = pairs_pay(call.target) and op.between is DType.BF16
     between = static_sums(op.depthwise, x.shape, taps.shape)
     _, _, rows, columns = between
     strides = (rows * columns * lanes, 1, columns * lanes, lanes)

@@ -8,14 +8,26 @@ nothing is read past a panel and no NaN of a neighbour is multiplied by zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.matrix_tiles import COUNT, DEPTH, ROWS
-from saccade.backends.cpu.codegen.values import Int, IntLike
+from saccade.backends.cpu.codegen.values import Bool, Int, IntLike
 from saccade.kernels.base import Operand, Scratch
+from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Pixel, VectorPlace
 
-__all__ = ["BLOCKS", "DEPTH", "PAIRS", "ROWS", "TileBlock", "TileProducts", "deepened"]
+__all__ = [
+    "BLOCKS",
+    "DEPTH",
+    "PAIRS",
+    "ROWS",
+    "TileBlock",
+    "TileProducts",
+    "blank",
+    "copy_row",
+    "deepened",
+]
 
 PAIRS = DEPTH // 2
 """Steps of one product of tiles, in pairs."""
@@ -95,29 +107,54 @@ class TileProducts:
                 mask = k.first(inside.select(k.lanes, 0))
                 self.rest.store(panel.pairs((whole + i) * (2 * width) + 2 * j, mask), i * width + j)
 
-    def compute(self, a: Ptr, pitch: IntLike, panel: Ptr, pairs: Int) -> None:
-        """Sums of a block into scratch.
+    def compute(self, a: Ptr, pitch: IntLike, panel: Ptr, pairs: Int, cold: Bool) -> None:
+        """Sums of a block into scratch, of rows that lie together.
 
         Args:
             a: The first row, of bfloat16.
             pitch: Elements from row to row.
             panel: Of b.
             pairs: Of a sum.
+            cold: Whether nobody has read the panel yet.
         """
-        k, block = self.k, self.block
-        for tile in range(block.products):
-            k.tile_zero(tile)
-        with k.range(0, pairs // PAIRS) as step:
-            here = panel + step * (DEPTH * block.width)
-            # Lines of b far apart are none that the processor asks for by itself.
-            for line in range(0, DEPTH * block.width, _LINE):
-                k.prefetch(here, _AHEAD * DEPTH * block.width + line)
-            self._step(a + step * DEPTH, pitch, here)
+        self.clear()
+        self.add(a, pitch, panel, pairs // PAIRS, cold)
         if self.rest is not None:
             self._step(a + pairs // PAIRS * DEPTH, pitch, self.rest.viewed("bfloat16"))
+        self.store()
+
+    def clear(self) -> None:
+        """Sums are zero."""
+        for tile in range(self.block.products):
+            self.k.tile_zero(tile)
+
+    def add(self, a: Ptr, pitch: IntLike, panel: Ptr, steps: Int, cold: Bool) -> None:
+        """Products of so many whole tiles, whose rows lie together."""
+        k, size = self.k, DEPTH * self.block.width
+        with k.when_else(cold) as (first, later):
+            with first, k.range(0, steps) as step:
+                here = panel + step * size
+                # Tiles ask for so few lines at a time that memory would be waited for.
+                for line in range(0, size, _LINE):
+                    k.prefetch(here, _AHEAD * size + line)
+                self._step(a + step * DEPTH, pitch, here)
+            with later, k.range(0, steps) as step:
+                self._step(a + step * DEPTH, pitch, panel + step * size)
+
+    def store(self) -> None:
+        """Sums go to scratch, row by row."""
+        k, block = self.k, self.block
         for tile in range(block.products):
             i, j = divmod(tile, block.vectors)
             k.tile_store(tile, self.sums, i * ROWS * block.width + j * ROWS, block.width)
+
+    def finish(
+        self, epilogue: Epilogue, row: Int, pixel: Pixel, places: Sequence[VectorPlace]
+    ) -> None:
+        """The epilogue of one row of stored sums."""
+        for j, place in enumerate(places):
+            total = self.sums.vec(row * self.block.width + j * place.lanes)
+            epilogue.finish(total, pixel, place)
 
     def _step(self, a: Ptr, pitch: IntLike, panel: Ptr) -> None:
         k, block = self.k, self.block
@@ -128,3 +165,26 @@ class TileProducts:
             k.tile_load(left + i, a, i * ROWS * pitch, pitch)
             for j in range(block.vectors):
                 k.tile_dot(i * block.vectors + j, left + i, right + j)
+
+
+def copy_row(k: KernelBuilder, source: Ptr, to: Ptr, count: Int, *, ragged: bool) -> None:
+    """So many neighbours of bfloat16, with zeros behind them where they do not fill rows of tiles.
+
+    Args:
+        k: Builder.
+        source: The first.
+        to: Where they go.
+        count: How many there are.
+        ragged: Whether the last are fewer than a row of a tile holds.
+    """
+    source, to = source.viewed("int16"), to.viewed("int16")
+    main = count // DEPTH * DEPTH if ragged else count
+    with k.range(0, main, DEPTH) as at:
+        to.store(source.vec(at, lanes=DEPTH), at)
+    if ragged:
+        to.store(source.vec(main, k.first(count - main, DEPTH), DEPTH), main)
+
+
+def blank(k: KernelBuilder, row: Ptr, at: Int) -> None:
+    """Zeros as wide as a row of a tile."""
+    row.viewed("int16").store(k.number(0, DEPTH, "int16"), at)

@@ -8,18 +8,16 @@ from typing import NamedTuple
 
 from saccade.backends.cpu.target import Target
 from saccade.kernels.cpu.conv2d.direct_config import Blocking, blockings
-from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, PAIRS, TileBlock
+from saccade.kernels.cpu.conv2d.tile_products import PAIRS, TileBlock
 from saccade.kernels.cpu.machine import machine, tile_clock
 
 __all__ = ["BlockSchedule", "TileWork"]
 
 # Cycles of two cores of an Emerald Rapids.
 _PRODUCT = 16  # of two tiles, the instruction's own
-_LOAD = 16  # of a tile, where half of them come from the L2 cache
-_BESIDE = 0.25  # share of the shorter of products and loads that adds to the longer
+_LOAD = 12  # of a tile, where half of them come from the L2 cache
 _BLOCK = 60  # of a block beside its products: zeros, the wait for the last sums
-_FINISHED = 9  # of a vector of sums: to scratch, back, through the epilogue and to its place
-_GATHERED, _WINDOW = 2, 12  # of 64 bytes of a copied window; of a tap of it
+_FINISHED = 6  # of a vector of sums: to scratch, back, through the epilogue and to its place
 
 
 class BlockSchedule(NamedTuple):
@@ -45,29 +43,20 @@ class TileWork:
         columns: How many there are of a group.
         pairs: Of a sum.
         groups: How many times there are these products.
-        taps: Runs that a row is gathered of; 0 where rows are read where they lie.
-        vectors: Vectors of a row that a prologue is applied to before; 0 without.
+        row_cycles: What each chunk does for each of its rows before, however many its columns.
+        halo: As much more of that as for so many rows.
     """
 
     rows: int
     columns: int
     pairs: int
-    groups: int
-    taps: int = 0
-    vectors: int = 0
-
-    def schedules(self, target: Target, threads: int) -> list[BlockSchedule]:
-        """All of them, the best first."""
-        found = [one for block in BLOCKS for one in self._schedules_of(block, target, threads)]
-        return sorted(found, key=lambda one: one.micros)
+    groups: int = 1
+    row_cycles: float = 0.0
+    halo: int = 0
 
     def tiles(self, block: TileBlock) -> tuple[int, int]:
         """Blocks of sums along the rows and along the columns."""
         return -(-self.rows // block.height), -(-self.columns // block.width)
-
-    def cut(self, block: TileBlock, target: Target, threads: int, place: int = 0) -> Blocking:
-        """One of the ways to cut the grid of a block, the best one first."""
-        return self._cuts(block, target, threads)[place]
 
     def _cuts(self, block: TileBlock, target: Target, threads: int) -> list[Blocking]:
         count, across = self.tiles(block)
@@ -76,18 +65,17 @@ class TileWork:
             panel=4 * self.pairs * block.width, row=4 * self.pairs * block.height,
             cycles=int(self._block_cycles(block)), target=target,
             threads=1 if self.groups >= 4 * threads else threads,
-            shared=int(self._gather_cycles() * block.height),
+            shared=int(self.row_cycles * block.height),
         )  # fmt: skip
         return [found[place] for place in range(len(found))]
 
-    def _schedules_of(
-        self, block: TileBlock, target: Target, threads: int
-    ) -> Iterator[BlockSchedule]:
+    def schedules(self, block: TileBlock, target: Target, threads: int) -> Iterator[BlockSchedule]:
+        """A block with each of its cuts."""
         count, across = self.tiles(block)
         speed, rate = machine(target), tile_clock(target)
         for cut in self._cuts(block, target, threads):
             chunks = self.groups * cut.tile_chunks * cut.block_chunks
-            copies = self.rows * cut.block_chunks * self._gather_cycles()
+            copies = (self.rows + self.halo * cut.tile_chunks) * cut.block_chunks * self.row_cycles
             cycles = self.groups * (count * across * self._block_cycles(block) + copies)
             shares = min(threads, chunks) or 1
             uneven = -(-chunks // shares) * shares / max(1, chunks)
@@ -96,12 +84,4 @@ class TileWork:
     def _block_cycles(self, block: TileBlock) -> float:
         steps = -(-self.pairs // PAIRS)
         busy, loads = _PRODUCT * block.products, _LOAD * (block.rows + block.vectors)
-        step = max(busy, loads) + _BESIDE * min(busy, loads)
-        return steps * step + _BLOCK + _FINISHED * block.height * block.vectors
-
-    def _gather_cycles(self) -> float:
-        """Of a row."""
-        if not self.taps:
-            return 0.0
-        copies = _GATHERED * -(-self.pairs // PAIRS)
-        return copies + _WINDOW * self.taps + 4 * self.vectors
+        return steps * max(busy, loads) + _BLOCK + _FINISHED * block.height * block.vectors

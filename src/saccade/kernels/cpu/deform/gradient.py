@@ -48,7 +48,7 @@ from saccade.kernels.cpu.deform.weight_panels import (
     panels_launch,
     weight_gradient_launch,
 )
-from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.machine import machine, pairs_pay
 from saccade.locks import cached_property
 from saccade.opdefs import DeformConvGradient
 
@@ -101,7 +101,7 @@ class _Launches:
         element = "float64" if "float64" in map(sums_of, (grad, x, weight)) else "float32"
         given = [v for v in (offset, mask) if v is not None]
         return DeformConfig(
-            "", wide=element, pairs=self.call.target.bf16 and kinds == {"bfloat16"},
+            "", wide=element, pairs=pairs_pay(self.call.target) and kinds == {"bfloat16"},
             offset=element_of(offset), mask=element_of(mask) if mask else "",
             strided=any(pixel_stride(v) != 1 for v in given),
         )  # fmt: skip

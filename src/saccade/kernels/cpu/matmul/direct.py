@@ -42,7 +42,7 @@ from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
 from saccade.opdefs import MatMul
 
-__all__ = ["MATMUL_DIRECT"]
+__all__ = ["MATMUL_DIRECT", "b_panels"]
 
 _FEW_TILES = 16  # of rows, beside which the first one's wait for its weights counts
 
@@ -219,7 +219,7 @@ def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[La
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
     (vectors, rows, *_), cut = schedule.tile, _cuts(call, product, schedule.tile)[schedule.place]
     blocks = -(-spec.vectors // vectors)
-    panels = _panels(call, product, vectors)
+    panels = b_panels(call, product, vectors)
     reduction = Reduction.of(product.inner, product.pairs)
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
@@ -257,7 +257,8 @@ def _geometry(product: Product, b: tuple[int, int, int]) -> dict[str, int]:
     }
 
 
-def _panels(call: CpuCall, product: Product, vectors: int) -> ProductPanels:
+def b_panels(call: CpuCall, product: Product, vectors: int) -> ProductPanels:
+    """Where a product reads b in blocks of so many vectors of columns, and what packs it there."""
     if not call.constant[1]:
         packing = PanelPacking(
             1, call.inputs[1].dtype, product.b, product.batch, product.inner, product.columns,

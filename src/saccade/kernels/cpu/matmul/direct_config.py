@@ -9,21 +9,22 @@ __all__ = ["MatMulConfig"]
 
 @dataclass(frozen=True, slots=True)
 class MatMulConfig:
-    """What the code of one phase of `matmul.direct` depends on.
+    """What the code of one phase of a product depends on.
 
     Attributes:
-        phase: `product`, or `pack` (b into panels of whole vectors).
-        vectors: Vectors of columns of a tile.
-        rows: Rows of a tile.
+        phase: `product`, `tiles` (of `matmul.amx`), or `pack` (b into panels of whole vectors).
+        vectors: Vectors of columns of a tile; tiles of matrices along the columns.
+        rows: Rows of a tile; tiles of matrices along the rows.
         unroll: Steps of one trip of the inner loop.
         shape: `once`, `whole` or `tail`, see `microkernel.Reduction`; in phase `pack` what lies
-            together in b: `rows`, `columns` or `nothing`.
+            together in b: `rows`, `columns` or `nothing`; in `tiles` whether products are left of
+            the last whole one: `tail` or `whole`.
         pairs: Whether elements are summed in pairs of bfloat16, which b's panels hold.
         odd: Whether one element is left after the pairs.
         a: Type of a's elements.
         b: Type of b's elements as the phase reads them.
         unit: Whether the summed elements of a are neighbours in memory.
-        copied: Whether products read a copy of the chunk's rows as float32.
+        copied: Whether products read a copy of the chunk's rows: as float32, or filled up to tiles.
         packed: Whether b comes in panels.
         epilogue: `EpilogueSpec.code`.
     """
