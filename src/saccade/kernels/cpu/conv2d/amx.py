@@ -41,7 +41,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import (
     even_step,
 )
 from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, TileBlock, deepened
-from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork
+from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork, tiles_outer
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -279,6 +279,7 @@ class _Windows:
             "pieces": 1 if dense else x.shape[3],
             "piece": x.shape[3] * self.depth if dense else self.depth,
             "runs": 1 if op.dilation[1] == 1 else self.taps[1],
+            "tiles_outer": int(tiles_outer(block, self.pairs, self.call.target)),
         }
 
     def _images(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from saccade.kernels.cpu.conv2d.amx_windows import AmxSizes, Chunk, GatheredWind
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
-from saccade.kernels.cpu.conv2d.tile_products import TileBlock, TileProducts
+from saccade.kernels.cpu.conv2d.tile_products import TileBlock, TileProducts, tiles_and_blocks
 
 __all__ = ["emit_amx"]
 
@@ -74,12 +74,12 @@ class _Convolution:
             image = cell.group // self.g.channel_groups
             chunk = Chunk(image, cell.group - image * self.g.channel_groups, first, end)
             self.source.prepare(chunk)
-            with k.range(*cell.blocks) as block:
+            order = self.g.tiles_outer
+            with tiles_and_blocks(k, (first, end), cell.blocks, order) as (tile, block):
                 panel = self._panel(chunk, block)
                 self.products.fill_rest(panel, self.g.pairs)
-                with k.range(first, end) as tile:
-                    self.source.compute(chunk, tile, panel)
-                    self.source.finish(chunk, tile, block)
+                self.source.compute(chunk, tile, panel)
+                self.source.finish(chunk, tile, block)
         k.tiles_end()
 
     def _panel(self, chunk: Chunk, block: Int) -> Ptr:

@@ -53,6 +53,7 @@ class AmxSizes:
     pieces: Int
     piece: Int
     runs: Int
+    tiles_outer: Int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ nothing is read past a panel and no NaN of a neighbour is multiplied by zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
@@ -27,6 +28,7 @@ __all__ = [
     "blank",
     "copy_row",
     "deepened",
+    "tiles_and_blocks",
 ]
 
 PAIRS = DEPTH // 2
@@ -67,6 +69,16 @@ class TileBlock:
         """Of tiles, for each step."""
         return self.rows * self.vectors
 
+    @property
+    def panels(self) -> int:
+        """Tiles of b that stay in registers for a step: several rows of tiles share them."""
+        return self.vectors if self.rows > 1 else 1
+
+    @property
+    def registers(self) -> int:
+        """In use: sums, b's, and one of a."""
+        return self.products + self.panels + 1
+
     def operands(self, rest: int) -> dict[str, Operand]:
         """The scratch that `TileProducts` declares, where so many pairs are left."""
         found: dict[str, Operand] = {"sums": Scratch(4 * self.height * self.width)}
@@ -75,8 +87,8 @@ class TileBlock:
         return found
 
 
-BLOCKS = (TileBlock(2, 2), TileBlock(3, 1), TileBlock(1, 2), TileBlock(2, 1), TileBlock(1, 1))
-"""Those that fit eight registers with a tile of each side for every row and column of them."""
+BLOCKS = tuple(TileBlock(*shape) for shape in ((2, 1), (3, 1), (1, 2), (2, 2), (4, 1), (1, 1)))
+"""Those that are worth trying."""
 
 
 class TileProducts:
@@ -89,7 +101,7 @@ class TileProducts:
     """
 
     def __init__(self, k: KernelBuilder, block: TileBlock, *, rest: bool) -> None:
-        assert block.products + block.rows + block.vectors <= COUNT
+        assert block.registers <= COUNT
         self.k, self.block = k, block
         self.sums = k.scratch("sums")
         self.rest = k.scratch("rest", "int32") if rest else None
@@ -157,14 +169,17 @@ class TileProducts:
             epilogue.finish(total, pixel, place)
 
     def _step(self, a: Ptr, pitch: IntLike, panel: Ptr) -> None:
+        # As few registers as can be, though a load then waits for the product before it: where
+        # another thread runs on the same core, there are hardly more than those that are named.
         k, block = self.k, self.block
-        left, right = block.products, block.products + block.rows
-        for j in range(block.vectors):
-            k.tile_load(right + j, panel, j * DEPTH, 2 * block.width)
+        left, right = block.products, block.products + 1
         for i in range(block.rows):
-            k.tile_load(left + i, a, i * ROWS * pitch, pitch)
+            k.tile_load(left, a, i * ROWS * pitch, pitch)
             for j in range(block.vectors):
-                k.tile_dot(i * block.vectors + j, left + i, right + j)
+                other = right + j % block.panels
+                if i == 0:
+                    k.tile_load(other, panel, j * DEPTH, 2 * block.width)
+                k.tile_dot(i * block.vectors + j, left, other)
 
 
 def copy_row(k: KernelBuilder, source: Ptr, to: Ptr, count: Int, *, ragged: bool) -> None:
@@ -188,3 +203,18 @@ def copy_row(k: KernelBuilder, source: Ptr, to: Ptr, count: Int, *, ragged: bool
 def blank(k: KernelBuilder, row: Ptr, at: Int) -> None:
     """Zeros as wide as a row of a tile."""
     row.viewed("int16").store(k.number(0, DEPTH, "int16"), at)
+
+
+@contextmanager
+def tiles_and_blocks(
+    k: KernelBuilder, tiles: tuple[Int, Int], blocks: tuple[Int, Int], tiles_outer: Int
+) -> Iterator[tuple[Int, Int]]:
+    """Every tile of rows with every block of columns of a chunk, in one of both orders."""
+    (first, end), (block, last) = tiles, blocks
+    outer = tiles_outer.differs(0)
+    height, width = k.maximum_int(end - first, 0), last - block
+    inner = outer.select(width, height)
+    with k.range(0, height * width) as number:
+        slow = number // inner
+        fast = number - slow * inner
+        yield first + outer.select(slow, fast), block + outer.select(fast, slow)

@@ -11,13 +11,26 @@ from saccade.kernels.cpu.conv2d.direct_config import Blocking, blockings
 from saccade.kernels.cpu.conv2d.tile_products import PAIRS, TileBlock
 from saccade.kernels.cpu.machine import machine, tile_clock
 
-__all__ = ["BlockSchedule", "TileWork"]
+__all__ = ["BlockSchedule", "TileWork", "tiles_outer"]
 
 # Cycles of two cores of an Emerald Rapids.
 _PRODUCT = 16  # of two tiles, the instruction's own
+# Share of it that each register beyond four adds: half of what was measured beside another thread
+# of the same core, without which they cost nothing.
+_FREE, _CROWDED = 4, 0.15
+_L1_SHARE = 0.7  # that rows may take
 _LOAD = 12  # of a tile, where half of them come from the L2 cache
 _BLOCK = 60  # of a block beside its products: zeros, the wait for the last sums
 _FINISHED = 6  # of a vector of sums: to scratch, back, through the epilogue and to its place
+
+
+def tiles_outer(block: TileBlock, pairs: int, target: Target) -> bool:
+    """Whether a chunk goes through all blocks of columns for each tile of rows, and not reversely.
+
+    Then a tile's rows stay in the L1 cache, where they fit, and b comes from the L2 cache: fewer
+    bytes for each product, as blocks are higher than wide.
+    """
+    return block.rows >= block.vectors and 4 * pairs * block.height <= _L1_SHARE * target.l1
 
 
 class BlockSchedule(NamedTuple):
@@ -83,5 +96,6 @@ class TileWork:
 
     def _block_cycles(self, block: TileBlock) -> float:
         steps = -(-self.pairs // PAIRS)
-        busy, loads = _PRODUCT * block.products, _LOAD * (block.rows + block.vectors)
+        crowd = 1 + _CROWDED * max(0, block.registers - _FREE)
+        busy, loads = _PRODUCT * block.products * crowd, _LOAD * (block.rows + block.vectors)
         return steps * max(busy, loads) + _BLOCK + _FINISHED * block.height * block.vectors

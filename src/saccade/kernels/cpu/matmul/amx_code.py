@@ -9,7 +9,13 @@ from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
-from saccade.kernels.cpu.conv2d.tile_products import TileBlock, TileProducts, blank, copy_row
+from saccade.kernels.cpu.conv2d.tile_products import (
+    TileBlock,
+    TileProducts,
+    blank,
+    copy_row,
+    tiles_and_blocks,
+)
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 
 __all__ = ["emit_tiles"]
@@ -29,6 +35,7 @@ class _Geometry:
     inner: Int
     pairs: Int
     pitch: Int
+    tiles_outer: Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +75,11 @@ class _Product:
             chunk = _Chunk(batch, first, end, copied)
             self._copy(chunk)
             panels = self.b + (batch[0] * g.b_0 + batch[1] * g.b_1)
-            with k.range(*cell.blocks) as block:
+            with tiles_and_blocks(k, (first, end), cell.blocks, g.tiles_outer) as (tile, block):
                 panel = anchored(k, panels + block * g.pairs * (2 * self.block.width))
                 self.products.fill_rest(panel, g.pairs)
-                with k.range(first, end) as tile:
-                    self._tile(chunk, tile, panel)
-                    self._finish(chunk, tile, block)
+                self._tile(chunk, tile, panel)
+                self._finish(chunk, tile, block)
         k.tiles_end()
 
     def _row(self, chunk: _Chunk, number: Int) -> Ptr:
