@@ -145,6 +145,11 @@ class _Windows:
         return -(-self.depth // 2) * rows * columns
 
     @property
+    def to_line(self) -> int:
+        """Vectors of results that fill a line of cache."""
+        return 2 if self.spec.out.dtype is DType.BF16 else 1
+
+    @property
     def pitch(self) -> int:
         """Elements from window to window of a copy: whole tiles, an odd number of lines of cache.
 
@@ -163,7 +168,7 @@ class _Windows:
 
     def across(self, block: TileBlock) -> int:
         """Rows of sums for a row of the result."""
-        if self.source == "planes":
+        if self.source != "shifted":
             return self.spec.shape[3]
         if self.call.op.stride == (1, 1):
             return self.line
@@ -178,18 +183,23 @@ class _Windows:
             copied = _COPY * self.depth / DEPTH * self.line * op.stride[0] / across
             halo = ((self.taps[0] - 1) * op.dilation[0] + 1) * across // op.stride[0]
             return TileWork(
-                rows * across, self.spec.channels, self.pairs, n * op.groups, copied, halo
-            )
+                rows * across, self.spec.channels, self.pairs, n * op.groups, copied, halo,
+                self.to_line,
+            )  # fmt: skip
         if self.source == "planes":
             cycles = float(_PLANES * self.depth * self.taps[0] + _TAP)
             halo = (self.taps[0] - 1) * op.dilation[0] * columns // op.stride[0]
-            return TileWork(rows * columns, self.spec.channels, self.pairs, n, cycles, halo)
+            return TileWork(
+                rows * columns, self.spec.channels, self.pairs, n, cycles, halo, self.to_line
+            )
         cycles = 0.0
         if self.source == "gathered":
             cycles = _COPY * -(-self.pairs // PAIRS) + _TAP * prod(self.taps)
             if op.prologue != IDENTITY:
                 cycles += _PROLOGUE * -(-self.depth // self.call.target.lanes)
-        return TileWork(n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles)
+        return TileWork(
+            n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles, 0, self.to_line
+        )
 
     def schedules(self) -> Iterator[BlockSchedule]:
         """Blocks and their cuts."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
-from saccade.kernels.cpu.conv2d.amx_windows import AmxSizes, Chunk, finish_image, within
+from saccade.kernels.cpu.conv2d.amx_windows import AmxSizes, Chunk, finish_pixels, within
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
 from saccade.kernels.cpu.conv2d.tile_products import DEPTH, TileProducts, blank, copy_row
@@ -98,4 +98,7 @@ class ShiftedRows:
 
     def finish(self, chunk: Chunk, tile: Int, block: Int) -> None:
         """The epilogue of a tile of windows and a block of channels."""
-        finish_image(self.k, self.config, self.g, self.epilogue, self.products, chunk, tile, block)
+        finish_pixels(
+            self.k, self.config, self.g, self.epilogue, self.products, chunk.group, tile, block,
+            (chunk.image, self.count()),
+        )  # fmt: skip

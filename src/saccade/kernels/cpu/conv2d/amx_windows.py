@@ -14,7 +14,7 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
 from saccade.kernels.cpu.conv2d.tile_products import DEPTH, TileProducts, blank, copy_row
 
-__all__ = ["AmxSizes", "Chunk", "GatheredWindows", "finish_image", "within"]
+__all__ = ["AmxSizes", "Chunk", "GatheredWindows", "finish_pixels", "within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,6 @@ class GatheredWindows:
         self.height, zero = products.block.height, k.int(0)
         self.image = Rectangle(g.pixels, zero, g.out_height, zero, g.out_width)
         self.walk = PixelWalk(k, self.height, flat=False)
-        self.stores = PixelWalk(k, self.height, config.flat)
 
     def count(self) -> Int:
         """Rows of sums in all."""
@@ -126,14 +125,10 @@ class GatheredWindows:
 
     def finish(self, chunk: Chunk, tile: Int, block: Int) -> None:
         """The epilogue of a tile of windows and a block of channels."""
-        k, g = self.k, self.g
-        lanes = [k.lanes] * self.config.vectors
-        places = self.epilogue.places(block, lanes, chunk.group)
-        first = tile * self.height
-        with k.range(0, k.minimum_int(self.height, g.pixels - first)) as row:
-            spot = self.stores.spot(self.image, first + row)
-            pixel = self.epilogue.pixel(spot.n, spot.p, spot.q)
-            self.products.finish(self.epilogue, row, pixel, places)
+        finish_pixels(
+            self.k, self.config, self.g, self.epilogue, self.products, chunk.group, tile, block,
+            (self.k.int(0), self.g.pixels),
+        )  # fmt: skip
 
     def _copy(self, spot: Spot, x: Ptr, row: Ptr) -> None:
         k, g = self.k, self.g
@@ -169,33 +164,53 @@ class GatheredWindows:
         row.store(value, c)
 
 
-def finish_image(
+def finish_pixels(
     k: KernelBuilder,
     config: AmxConfig,
     g: AmxSizes,
     epilogue: Epilogue,
     products: TileProducts,
-    chunk: Chunk,
+    group: Int,
     tile: Int,
     block: Int,
+    counted: tuple[Int, Int],
 ) -> None:
-    """The epilogue of a tile of sums of one image, `across` of them for each row of the result."""
-    places = epilogue.places(block, [k.lanes] * config.vectors, chunk.group)
-    height = products.block.height
+    """The epilogue of a tile of sums and a block of channels.
+
+    Args:
+        k: Builder.
+        config: Of the code.
+        g: Sizes; `across` sums belong to a row of the result, some of them to no pixel.
+        epilogue: What to do.
+        products: What has the sums.
+        group: Of channels.
+        tile: Number of the tile.
+        block: Of channels.
+        counted: The image that rows of sums are counted from, and how many there are.
+    """
+    places = epilogue.places(block, [k.lanes] * config.vectors, group)
+    height, (image, total) = products.block.height, counted
     first = tile * height
-    top = first // g.across
-    p, q = k.var(top), k.var(first - top * g.across)
-    with k.range(0, k.minimum_int(height, g.out_height * g.across - first)) as row:
-        i, j = p.get(), q.get()
-        with k.when(j < g.out_width):
-            if config.flat:
-                pixel = epilogue.pixel(0, 0, (chunk.image * g.out_height + i) * g.out_width + j)
-            else:
-                pixel = epilogue.pixel(chunk.image, i, j)
-            products.finish(epilogue, row, pixel, places)
-        turn = (j + 1).equals(g.across)
-        p.set(turn.select(i + 1, i))
-        q.set(turn.select(0, j + 1))
+    count = k.minimum_int(height, total - first)
+    if config.flat and config.source != "shifted":
+        number = image * g.out_height * g.out_width + first
+        products.finish(epilogue, k.int(0), count, epilogue.pixel(0, 0, number), places)
+        return
+    # Line by line: a row of the result, and what lies between it and the next one.
+    row = k.var(0)
+    with k.repeat_while(lambda: row.get() < count):
+        at = row.get()
+        line = (first + at) // g.across
+        j = first + at - line * g.across
+        below = line // g.out_height
+        n, i = image + below, line - below * g.out_height
+        if config.flat:
+            pixel = epilogue.pixel(0, 0, (image * g.out_height + line) * g.out_width + j)
+        else:
+            pixel = epilogue.pixel(n, i, j)
+        inside = k.minimum_int(g.out_width - j, count - at)
+        products.finish(epilogue, at, k.maximum_int(inside, 0), pixel, places)
+        row.set(at + (g.across - j))
 
 
 def within(k: KernelBuilder, a: Int, limit: Int) -> Bool:

@@ -156,6 +156,18 @@ class Epilogue:
                 offsets.append(sn * n if kind == "image_channel" else None)
         return Pixel(self.out_n * n + self.out_h * h + self.out_w * w, tuple(offsets))
 
+    def along(self, pixel: Pixel, count: IntLike) -> Pixel:
+        """The pixel so many columns further."""
+        moved = [
+            None if offset is None or kind not in ("full", "part") else offset + steps[3] * count
+            for offset, ((kind, _), _, steps) in zip(pixel.operands, self._each(), strict=True)
+        ]
+        kept = [
+            after if after is not None else before
+            for before, after in zip(pixel.operands, moved, strict=True)
+        ]
+        return Pixel(pixel.out + self.out_w * count, tuple(kept))
+
     # What
 
     def fetch(self, pixel: Pixel, place: VectorPlace) -> None:

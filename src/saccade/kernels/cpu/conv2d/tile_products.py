@@ -34,6 +34,7 @@ __all__ = [
 PAIRS = DEPTH // 2
 """Steps of one product of tiles, in pairs."""
 _LINE = 32  # bfloat16 of a line of cache
+_TOGETHER = 4  # rows that one trip of the epilogue does
 _AHEAD = 2  # steps that a panel's lines are asked for ahead of their products
 
 
@@ -161,12 +162,31 @@ class TileProducts:
             k.tile_store(tile, self.sums, i * ROWS * block.width + j * ROWS, block.width)
 
     def finish(
-        self, epilogue: Epilogue, row: Int, pixel: Pixel, places: Sequence[VectorPlace]
+        self,
+        epilogue: Epilogue,
+        first: Int,
+        count: Int,
+        pixel: Pixel,
+        places: Sequence[VectorPlace],
     ) -> None:
-        """The epilogue of one row of stored sums."""
-        for j, place in enumerate(places):
-            total = self.sums.vec(row * self.block.width + j * place.lanes)
-            epilogue.finish(total, pixel, place)
+        """The epilogue of rows of stored sums, which are neighbours in a row of the result.
+
+        Args:
+            epilogue: What to do with them.
+            first: The first of the rows.
+            count: How many there are.
+            pixel: The first one's.
+            places: Of the vectors of a row.
+        """
+        k, main = self.k, count // _TOGETHER * _TOGETHER
+        for begin, end, step in ((0, main, _TOGETHER), (main, count, 1)):
+            with k.range(begin, end, step) as at:
+                here = epilogue.along(pixel, at)
+                for i in range(step):
+                    row = (first + at + i) * self.block.width
+                    for j, place in enumerate(places):
+                        total = self.sums.vec(row + j * place.lanes)
+                        epilogue.finish(total, epilogue.along(here, i) if i else here, place)
 
     def _step(self, a: Ptr, pitch: IntLike, panel: Ptr) -> None:
         # As few registers as can be, though a load then waits for the product before it: where

@@ -22,6 +22,7 @@ _L1_SHARE = 0.7  # that rows may take
 _LOAD = 12  # of a tile, where half of them come from the L2 cache
 _BLOCK = 60  # of a block beside its products: zeros, the wait for the last sums
 _FINISHED = 6  # of a vector of sums: to scratch, back, through the epilogue and to its place
+_SPLIT = 12  # more where it fills half a line of cache, and the other half is written later
 
 
 def tiles_outer(block: TileBlock, pairs: int, target: Target) -> bool:
@@ -58,6 +59,7 @@ class TileWork:
         groups: How many times there are these products.
         row_cycles: What each chunk does for each of its rows before, however many its columns.
         halo: As much more of that as for so many rows.
+        to_line: Vectors of results that fill a line of cache.
     """
 
     rows: int
@@ -66,6 +68,7 @@ class TileWork:
     groups: int = 1
     row_cycles: float = 0.0
     halo: int = 0
+    to_line: int = 1
 
     def tiles(self, block: TileBlock) -> tuple[int, int]:
         """Blocks of sums along the rows and along the columns."""
@@ -98,4 +101,5 @@ class TileWork:
         steps = -(-self.pairs // PAIRS)
         crowd = 1 + _CROWDED * max(0, block.registers - _FREE)
         busy, loads = _PRODUCT * block.products * crowd, _LOAD * (block.rows + block.vectors)
-        return steps * max(busy, loads) + _BLOCK + _FINISHED * block.height * block.vectors
+        finished = _FINISHED + (_SPLIT if block.vectors % self.to_line else 0)
+        return steps * max(busy, loads) + _BLOCK + finished * block.height * block.vectors

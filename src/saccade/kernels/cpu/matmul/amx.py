@@ -73,7 +73,8 @@ def _variants(call: CpuCall) -> Iterator[Variant]:
     product, speed = _product(call), machine(call.target)
     batches = product.batch[0] * product.batch[1]
     cycles = _COPY * -(-product.steps // PAIRS) if _copied(product) else 0.0
-    work = TileWork(product.rows, product.columns, product.steps, batches, cycles)
+    to_line = 2 if call.outputs[0].dtype is DType.BF16 else 1
+    work = TileWork(product.rows, product.columns, product.steps, batches, cycles, 0, to_line)
     a, b = call.inputs[:2]
     traffic, stream = speed.traffic(a.nbytes + call.outputs[0].nbytes, call.threads), 0.0
     if call.constant[1]:

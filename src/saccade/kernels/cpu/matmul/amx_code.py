@@ -108,9 +108,9 @@ class _Product:
     def _finish(self, chunk: _Chunk, tile: Int, block: Int) -> None:
         k, vectors, first = self.k, self.config.vectors, tile * self.block.height
         places = [self.epilogue.place(block * vectors + j) for j in range(vectors)]
-        with k.range(0, k.minimum_int(self.block.height, self.g.rows - first)) as row:
-            pixel = self.epilogue.pixel(*chunk.batch, first + row)
-            self.products.finish(self.epilogue, row, pixel, places)
+        count = k.minimum_int(self.block.height, self.g.rows - first)
+        pixel = self.epilogue.pixel(*chunk.batch, first)
+        self.products.finish(self.epilogue, k.int(0), count, pixel, places)
 
 
 def emit_tiles(k: KernelBuilder, config: MatMulConfig) -> None:
