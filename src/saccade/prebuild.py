@@ -31,7 +31,7 @@ __all__ = ["main", "prebuild"]
 
 _TEAMS = (1, 2, 4, 8)
 """Widths of teams, which tiles depend on."""
-_MACHINES = ("zen4", "zen5", "sapphire-rapids", "zen3", "desktop-avx2")
+_MACHINES = ("zen4", "zen5", "sapphire-rapids", "sapphire-rapids-amx", "zen3", "desktop-avx2")
 
 
 def prebuild(folder: Path, models: Iterable[str], machines: Sequence[str]) -> dict[str, int]:

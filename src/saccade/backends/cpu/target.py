@@ -82,8 +82,15 @@ class Target:
 
     @property
     def code(self) -> str:
-        """Names what code depends on: all but the caches and the description."""
-        known = (self.isa, self.vector_bits, self.registers, self.triple, self.cpu, self.features)
+        """Names what code depends on: not the caches, the description, or which kernels run."""
+        known = (
+            self.vector_isa,
+            self.vector_bits,
+            self.registers,
+            self.triple,
+            self.cpu,
+            self.features,
+        )
         return "/".join(map(str, (*known, self.bf16, self.plays_tiles)))
 
     @property

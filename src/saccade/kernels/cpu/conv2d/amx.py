@@ -14,34 +14,17 @@ prologue unless 1x1 without padding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from math import prod
 
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-    image_strides,
-)
+from saccade.kernels.base import Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.amx_code import emit_amx
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
+from saccade.kernels.cpu.conv2d.amx_launch import AmxWindows, from_planes
 from saccade.kernels.cpu.conv2d.direct_launch import beside
-from saccade.kernels.cpu.conv2d.epilogue_spec import (
-    FLOATS,
-    EpilogueSpec,
-    conv_epilogue,
-    even_step,
-)
-from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, TileBlock, deepened
-from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork, tiles_outer
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, conv_epilogue
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -54,10 +37,10 @@ def _supports(call: CpuCall) -> str | None:
         return "the machine has no tiles of matrices"
     if not call.constant[1]:
         return "the weights are not constant"
-    rounded = x.dtype is DType.BF16 or _rounds(call)
-    if not rounded or w.dtype not in FLOATS:
+    planes = from_planes(call)
+    if not (x.dtype is DType.BF16 or (planes and _rounds(call))) or w.dtype not in FLOATS:
         return f"elements are {x.dtype.value} and {w.dtype.value}"
-    if not _from_planes(call) and not (x.channels_last and x.dtype is DType.BF16):
+    if not planes and not x.channels_last:
         return "neighbouring channels are apart, and not few"
     if not op.finite and any(op.padding):
         return "weights that are not finite would meet padding"
@@ -72,14 +55,6 @@ def _rounds(call: CpuCall) -> bool:
     return first is DType.F32 and result is DType.BF16 and not call.exact
 
 
-def _from_planes(call: CpuCall) -> bool:
-    """Whether the image lies plane by plane, with few channels."""
-    op, (x, w) = call.op, call.inputs[:2]
-    few = w.shape[1] <= _FEW and w.shape[3] <= DEPTH and w.shape[2] <= _FEW
-    near = x.strides[3] == 1 and not (x.channels_last and x.shape[1] > 1)
-    return few and near and op.groups == 1 and op.dilation[1] == 1 and op.prologue == IDENTITY
-
-
 def _prologue_fits(call: CpuCall) -> bool:
     op = call.op
     if call.inputs[1].shape[2:] != (1, 1) or any(op.padding) or op.groups != 1:
@@ -90,221 +65,12 @@ def _prologue_fits(call: CpuCall) -> bool:
     )
 
 
-# Cycles of two cores of an Emerald Rapids: of 64 bytes that are copied, of a tap of a window, of a
-# vector that a prologue is applied to.
-_COPY, _TAP, _PROLOGUE = 2.5, 12, 4
-_PLANES = 3  # of a row of taps of one channel, from planes
-_FEW = 16  # channels that are gathered from planes, and rows of taps, which are written out
-
-
-@dataclass(frozen=True, slots=True)
-class _Windows:
-    """The windows of a call, read in one of the ways of `AmxConfig.source`.
-
-    Attributes:
-        call: The call.
-        spec: Its epilogue.
-        source: Where they are read.
-    """
-
-    call: CpuCall
-    spec: EpilogueSpec
-    source: str
-
-    @classmethod
-    def ways(cls, call: CpuCall) -> tuple[_Windows, ...]:
-        """All that there are for a call."""
-        op, x, spec = call.op, call.inputs[0], conv_epilogue(call)
-        depth, *taps = call.inputs[1].shape[1:]
-        if _from_planes(call):
-            return (cls(call, spec, "planes"),)
-        whole, plain = depth % DEPTH == 0, op.prologue == IDENTITY
-        moved = (taps, list(op.stride)) != ([1, 1], [1, 1]) or any(op.padding)
-        if whole and plain and not moved and even_step(x) is not None:
-            return (cls(call, spec, "there"),)
-        gathered = cls(call, spec, "gathered")
-        return (cls(call, spec, "shifted"), gathered) if whole and plain else (gathered,)
-
-    @property
-    def depth(self) -> int:
-        """Channels of a group."""
-        return self.call.inputs[1].shape[1]
-
-    @property
-    def taps(self) -> tuple[int, int]:
-        """Rows and columns of a window."""
-        rows, columns = self.call.inputs[1].shape[2:]
-        return rows, columns
-
-    @property
-    def pairs(self) -> int:
-        """Of the sum of a window."""
-        rows, columns = self.taps
-        if self.source == "planes":
-            return self.depth * rows * -(-columns // 2)
-        return -(-self.depth // 2) * rows * columns
-
-    @property
-    def to_line(self) -> int:
-        """Vectors of results that fill a line of cache."""
-        return 2 if self.spec.out.dtype is DType.BF16 else 1
-
-    @property
-    def pitch(self) -> int:
-        """Elements from window to window of a copy: whole tiles, an odd number of lines of cache.
-
-        Rows of a tile that are a multiple of 4096 bytes apart would compete for one set.
-        """
-        return (deepened(2 * self.pairs) // DEPTH | 1) * DEPTH
-
-    @property
-    def line(self) -> int:
-        """Pixels of a row of the image in a copy, zeros beside it included."""
-        op, (_, _, _, columns) = self.call.op, self.spec.shape
-        # From planes as many taps are read as fill a vector.
-        reach = (columns - 1) * op.stride[1] + (self.taps[1] - 1) * op.dilation[1] + 1
-        line = max(op.padding[1] + self.call.inputs[0].shape[3], reach)
-        return line + self.taps[1] if self.source == "planes" else line
-
-    def across(self, block: TileBlock) -> int:
-        """Rows of sums for a row of the result."""
-        if self.source != "shifted":
-            return self.spec.shape[3]
-        if self.call.op.stride == (1, 1):
-            return self.line
-        return -(-self.spec.shape[3] // block.height) * block.height
-
-    def work(self, block: TileBlock) -> TileWork:
-        """What there is to do in blocks of so many tiles."""
-        op, (n, _, rows, columns) = self.call.op, self.spec.shape
-        if self.source == "shifted":
-            across = self.across(block)
-            # Of the image's rows that belong to one of the result, and of those that chunks share.
-            copied = _COPY * self.depth / DEPTH * self.line * op.stride[0] / across
-            halo = ((self.taps[0] - 1) * op.dilation[0] + 1) * across // op.stride[0]
-            return TileWork(
-                rows * across, self.spec.channels, self.pairs, n * op.groups, copied, halo,
-                self.to_line,
-            )  # fmt: skip
-        if self.source == "planes":
-            cycles = float(_PLANES * self.depth * self.taps[0] + _TAP)
-            halo = (self.taps[0] - 1) * op.dilation[0] * columns // op.stride[0]
-            return TileWork(
-                rows * columns, self.spec.channels, self.pairs, n, cycles, halo, self.to_line
-            )
-        cycles = 0.0
-        if self.source == "gathered":
-            cycles = _COPY * -(-self.pairs // PAIRS) + _TAP * prod(self.taps)
-            if op.prologue != IDENTITY:
-                cycles += _PROLOGUE * -(-self.depth // self.call.target.lanes)
-        return TileWork(
-            n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles, 0, self.to_line
-        )
-
-    def schedules(self) -> Iterator[BlockSchedule]:
-        """Blocks and their cuts."""
-        for block in BLOCKS:
-            yield from self.work(block).schedules(block, self.call.target, self.call.threads)
-
-    def config(self, block: TileBlock) -> AmxConfig:
-        """What the code depends on."""
-        op = self.call.op
-        operands = tuple(v.dtype.value for v in self.call.inputs[2 : 2 + op.n_prologue])
-        return AmxConfig(
-            block.rows, block.vectors, self.source, self.call.inputs[0].dtype.value,
-            self.taps if self.source == "planes" else (0, 0), self.pairs % PAIRS != 0,
-            self.depth % 2 == 1, self.depth % DEPTH != 0, self.spec.flat, str(op.prologue),
-            operands, self.spec.code(block.vectors),
-        )  # fmt: skip
-
-    def launches(self, schedule: BlockSchedule) -> tuple[Launch, ...]:
-        """The phase."""
-        op, cut, block = self.call.op, schedule.cut, schedule.block
-        config, work = self.config(block), self.work(block)
-        _, across = work.tiles(block)
-        panels = 4 * self.pairs * block.width * across * op.groups
-        weights = Packing(
-            "pack_conv_weights", (op.groups, self.spec.order, block.width, True), (1,), panels
-        )
-        if self.source == "planes":
-            weights = Packing("pack_rows_of_taps", (self.spec.order, block.width), (1,), panels)
-        operands: dict[str, Operand] = {"x": In(0), "w": Packed(weights)}
-        operands |= {f"prologue{i}": In(2 + i) for i in range(op.n_prologue)}
-        operands["windows"] = Scratch(2 * self._copied(schedule))
-        if self.source == "planes":
-            operands["image"] = Scratch(
-                2 * (self._lines(schedule) * self.line * self.depth + DEPTH)
-            )
-        operands |= block.operands(self.pairs % PAIRS) | self.spec.pointers()
-        integers = {
-            **self._sizes(block),
-            **cut.integers(work.groups, across),
-            "prologue_n": self._images(),
-            **self.spec.integers(config.flat),
-        }
-        chunks = work.groups * cut.tile_chunks * cut.block_chunks
-        return (Launch(config, operands, integers, chunks),)
-
-    def _copied(self, schedule: BlockSchedule) -> int:
-        """Elements of the copy of a chunk."""
-        block = schedule.block
-        if self.source == "shifted":
-            return self._lines(schedule) * self.line * self.depth
-        rows = (1 if self.source == "there" else schedule.cut.tiles) * block.height
-        # What is written behind a window's end lies behind the last one, too.
-        return rows * self.pitch + DEPTH
-
-    def _lines(self, schedule: BlockSchedule) -> int:
-        """The image's rows that a chunk reads; a tile past the last pixel is read, too."""
-        op, block = self.call.op, schedule.block
-        rows = -(-schedule.cut.tiles * block.height // self.across(block)) + 1
-        return rows * op.stride[0] + (self.taps[0] - 1) * op.dilation[0] + 2
-
-    def _sizes(self, block: TileBlock) -> dict[str, int]:
-        """The values of `AmxSizes`."""
-        op, x, shape = self.call.op, self.call.inputs[0], self.spec.shape
-        dense = x.strides[3] == self.depth
-        return {
-            **image_strides("x", x.strides, "nch"),
-            "x_w": even_step(x) or 0 if self.source == "there" else x.strides[3],
-            "height": x.shape[2],
-            "width": x.shape[3],
-            "out_height": shape[2],
-            "out_width": shape[3],
-            "depth": self.depth,
-            "taps_r": self.taps[0],
-            "taps_s": self.taps[1],
-            "stride_h": op.stride[0],
-            "stride_w": op.stride[1],
-            "pad_top": op.padding[0],
-            "pad_left": op.padding[1],
-            "dilation_h": op.dilation[0],
-            "dilation_w": op.dilation[1],
-            "pixels": shape[0] * shape[2] * shape[3],
-            "channel_groups": op.groups,
-            "pairs": self.pairs,
-            "pitch": self.pitch,
-            "line": self.line,
-            "across": self.across(block),
-            "pieces": 1 if dense else x.shape[3],
-            "piece": x.shape[3] * self.depth if dense else self.depth,
-            "runs": 1 if op.dilation[1] == 1 else self.taps[1],
-            "tiles_outer": int(tiles_outer(block, self.pairs, self.call.target)),
-        }
-
-    def _images(self) -> tuple[int, ...]:
-        """Elements from image to image of each operand of the prologue."""
-        shape = (self.call.inputs[0].shape[0], self.depth, 1, 1)
-        operands = self.call.inputs[2 : 2 + self.call.op.n_prologue]
-        return tuple(view.broadcast_to(shape).strides[0] for view in operands)
-
-
 def _variants(call: CpuCall) -> Iterator[Variant]:
     speed = machine(call.target)
     # Weights wait in memory for most of a run; images were written by the step before.
     traffic = speed.traffic(call.inputs[0].nbytes + call.outputs[0].nbytes, call.threads)
     stream = call.inputs[1].size * DType.BF16.itemsize / speed.bandwidth
-    found = [(one, windows) for windows in _Windows.ways(call) for one in windows.schedules()]
+    found = [(one, windows) for windows in AmxWindows.ways(call) for one in windows.schedules()]
     found.sort(key=lambda pair: pair[0].micros)
     for schedule, windows in found:
         time = traffic + beside(schedule.micros, stream, call.target)

@@ -191,7 +191,7 @@ def finish_pixels(
     places = epilogue.places(block, [k.lanes] * config.vectors, group)
     height, (image, total) = products.block.height, counted
     first = tile * height
-    count = k.minimum_int(height, total - first)
+    count = k.minimum_int(total - first, height)
     if config.flat and config.source != "shifted":
         number = image * g.out_height * g.out_width + first
         products.finish(epilogue, k.int(0), count, epilogue.pixel(0, 0, number), places)

@@ -108,7 +108,7 @@ class _Product:
     def _finish(self, chunk: _Chunk, tile: Int, block: Int) -> None:
         k, vectors, first = self.k, self.config.vectors, tile * self.block.height
         places = [self.epilogue.place(block * vectors + j) for j in range(vectors)]
-        count = k.minimum_int(self.block.height, self.g.rows - first)
+        count = k.minimum_int(self.g.rows - first, self.block.height)
         pixel = self.epilogue.pixel(*chunk.batch, first)
         self.products.finish(self.epilogue, k.int(0), count, pixel, places)
 
