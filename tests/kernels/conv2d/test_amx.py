@@ -75,6 +75,7 @@ SHIFTED = (
     ConvShape("beyond", (1, 32, 12, 9), (24, 32, 2, 2), Conv2d((3, 3), (0, 0, 0, 0))),
     ConvShape("grouped", (2, 64, 8, 7), (48, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=2)),
     ConvShape("wide", (1, 32, 5, 40), (80, 32, 1, 5), Conv2d(padding=(0, 2, 0, 2))),
+    ConvShape("far", (2, 32, 9, 10), (40, 32, 3, 3), Conv2d((1, 1), (8, 7, 8, 7), (8, 7))),
     ConvShape("point", (2, 64, 9, 11), (70, 64, 1, 1), Conv2d()),
     ConvShape("point-2", (1, 64, 9, 11), (70, 64, 1, 1), Conv2d((2, 2))),
 )
@@ -94,6 +95,7 @@ def only(source):
 def test_each_source_of_windows(holds, case):
     arrays = operands(case, (BF16, F32), exact_operands)
     sources = ("there",) if case.name == "point" else ("shifted", "gathered")
+    sources += ("sparse",) if case.name == "far" else ()
     for source in sources:
         holds(case.op, arrays, F32, exact=True, kernel=only(source))
 
@@ -197,7 +199,7 @@ def call_of(op, x, w, y, *, known=True, kind=BF16, target=AMX, place=nhwc_view, 
 
 
 @pytest.mark.parametrize(
-    "case", [SHIFTED[0], SHIFTED[2], SHIFTED[8], PLANES[0]], ids=lambda c: c.name
+    "case", [SHIFTED[0], SHIFTED[2], SHIFTED[8], SHIFTED[9], PLANES[0]], ids=lambda c: c.name
 )
 def test_all_variants_have_the_same_bits(case):
     """Blocks of tiles, their cuts and where windows are read are no part of what is computed."""
@@ -224,7 +226,7 @@ def test_all_variants_have_the_same_bits(case):
     ("case", "name"),
     [
         (SHIFTED[0], "line"), (SHIFTED[0], "across"), (SHIFTED[2], "pad_top"),
-        (WINDOWS[0], "depth"), (WINDOWS[0], "pairs"), (SHIFTED[8], "x_w"),
+        (WINDOWS[0], "depth"), (WINDOWS[0], "pairs"), (SHIFTED[9], "x_w"),
         (PLANES[0], "out_width"), (PLANES[0], "stride_w"),
     ],
     ids=lambda one: getattr(one, "name", one),
@@ -268,4 +270,4 @@ def test_the_best_way_of_reading_windows():
     assert source(Conv2d(), (1, 64, 56, 56), (64, 64, 1, 1)) == "there"
     assert source(Conv2d(padding=SAME), (1, 40, 56, 56), (64, 40, 3, 3)) == "gathered"
     far = Conv2d(padding=(36,) * 4, dilation=(36, 36))
-    assert source(far, (1, 960, 33, 33), (256, 960, 3, 3)) == "gathered"
+    assert source(far, (1, 960, 33, 33), (256, 960, 3, 3)) == "sparse"

@@ -9,6 +9,7 @@ from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.amx_planes import PlaneWindows
 from saccade.kernels.cpu.conv2d.amx_shifted import ShiftedRows
+from saccade.kernels.cpu.conv2d.amx_sparse import SparseWindows
 from saccade.kernels.cpu.conv2d.amx_windows import AmxSizes, Chunk, GatheredWindows
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
@@ -59,10 +60,9 @@ class _Convolution:
         elif config.source == "shifted":
             self.source = ShiftedRows(k, config, self.g, x, windows, self.products, epilogue)
         else:
+            kind = SparseWindows if config.source == "sparse" else GatheredWindows
             prologue = list(zip(operands, steps, strict=True))
-            self.source = GatheredWindows(
-                k, config, self.g, x, windows, self.products, epilogue, prologue
-            )
+            self.source = kind(k, config, self.g, x, windows, self.products, epilogue, prologue)
 
     def emit(self) -> None:
         """All chunks."""

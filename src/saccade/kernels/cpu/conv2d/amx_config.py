@@ -15,7 +15,8 @@ class AmxConfig:
         rows: Tiles along the pixels of a block of sums.
         vectors: Tiles along the channels.
         source: Where windows are read: `there`, pixels where they lie, of 1x1 convolutions;
-            `gathered`, side by side in a copy; `shifted`, in a copy of the image's rows between
+            `gathered`, side by side in a copy; `sparse`, the same without taps that lie outside
+            the image for a whole tile; `shifted`, in a copy of the image's rows between
             zeros, a tile's rows further for each tap; `planes`, side by side in a copy, of an
             image that lies plane by plane.
         element: Type of the image's elements, which only `planes` rounds.

@@ -13,7 +13,7 @@ from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue, even_step
 from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, TileBlock, deepened
-from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork, tiles_outer
+from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork
 
 __all__ = ["AmxWindows", "from_planes"]
 
@@ -21,6 +21,8 @@ __all__ = ["AmxWindows", "from_planes"]
 # vector that a prologue is applied to.
 _COPY, _TAP, _PROLOGUE = 2.5, 12, 4
 _PLANES = 3  # of a row of taps of one channel, from planes
+_DENSE = 0.7  # share of products on the image from which on nothing is left out
+_TILED = 1.2  # that of whole tiles over that of pixels (by eye)
 _FEW = 16  # channels that are gathered from planes, and rows of taps, which are written out
 
 
@@ -58,7 +60,24 @@ class AmxWindows:
         if whole and plain and not moved and even_step(x) is not None:
             return (cls(call, spec, "there"),)
         gathered = cls(call, spec, "gathered")
-        return (cls(call, spec, "shifted"), gathered) if whole and plain else (gathered,)
+        if not whole or not plain:
+            return (gathered,)
+        far = (cls(call, spec, "sparse"),) if gathered.share() < _DENSE else ()
+        return (cls(call, spec, "shifted"), *far, gathered)
+
+    def share(self) -> float:
+        """How much of all products is of taps that lie on the image."""
+        op, x = self.call.op, self.call.inputs[0]
+        found = 1.0
+        for axis in range(2):
+            count, size, step = self.spec.shape[2 + axis], x.shape[2 + axis], op.stride[axis]
+            inside = 0
+            for tap in range(self.taps[axis]):
+                start = tap * op.dilation[axis] - op.padding[axis]
+                low, high = -(-max(0, -start) // step), -(-max(0, size - start) // step)
+                inside += max(0, min(count, high) - low)
+            found *= inside / max(1, count * self.taps[axis])
+        return found
 
     @property
     def depth(self) -> int:
@@ -119,7 +138,7 @@ class AmxWindows:
             halo = ((self.taps[0] - 1) * op.dilation[0] + 1) * across // op.stride[0]
             return TileWork(
                 rows * across, self.spec.channels, self.pairs, n * op.groups, copied, halo,
-                self.to_line,
+                self.to_line, max(1.0, self.taps[1] / op.stride[1]) if op.dilation[1] == 1 else 1.0,
             )  # fmt: skip
         if self.source == "planes":
             cycles = float(_PLANES * self.depth * self.taps[0] + _TAP)
@@ -127,14 +146,17 @@ class AmxWindows:
             return TileWork(
                 rows * columns, self.spec.channels, self.pairs, n, cycles, halo, self.to_line
             )
-        cycles = 0.0
-        if self.source == "gathered":
-            cycles = _COPY * -(-self.pairs // PAIRS) + _TAP * prod(self.taps)
+        cycles, share = 0.0, 1.0
+        if self.source == "sparse":
+            share = min(1.0, _TILED * self.share())
+        if self.source in ("gathered", "sparse"):
+            cycles = share * _COPY * -(-self.pairs // PAIRS) + _TAP * prod(self.taps)
             if op.prologue != IDENTITY:
                 cycles += _PROLOGUE * -(-self.depth // self.call.target.lanes)
         return TileWork(
-            n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles, 0, self.to_line
-        )
+            n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles, 0, self.to_line,
+            share=share,
+        )  # fmt: skip
 
     def schedules(self) -> Iterator[BlockSchedule]:
         """Blocks and their cuts."""
@@ -172,7 +194,7 @@ class AmxWindows:
             )
         operands |= block.operands(self.pairs % PAIRS) | self.spec.pointers()
         integers = {
-            **self._sizes(block),
+            **self._sizes(schedule),
             **cut.integers(work.groups, across),
             "prologue_n": self._images(),
             **self.spec.integers(config.flat),
@@ -196,7 +218,7 @@ class AmxWindows:
         lines: int = rows * op.stride[0] + (self.taps[0] - 1) * op.dilation[0] + 2
         return lines
 
-    def _sizes(self, block: TileBlock) -> dict[str, int]:
+    def _sizes(self, schedule: BlockSchedule) -> dict[str, int]:
         """The values of `AmxSizes`."""
         op, x, shape = self.call.op, self.call.inputs[0], self.spec.shape
         dense = x.strides[3] == self.depth
@@ -221,11 +243,11 @@ class AmxWindows:
             "pairs": self.pairs,
             "pitch": self.pitch,
             "line": self.line,
-            "across": self.across(block),
+            "across": self.across(schedule.block),
             "pieces": 1 if dense else x.shape[3],
             "piece": x.shape[3] * self.depth if dense else self.depth,
             "runs": 1 if op.dilation[1] == 1 else self.taps[1],
-            "tiles_outer": int(tiles_outer(block, self.pairs, self.call.target)),
+            "tiles_outer": int(schedule.tiles_outer),
         }
 
     def _images(self) -> tuple[int, ...]:

@@ -131,20 +131,22 @@ class GatheredWindows:
         )  # fmt: skip
 
     def _copy(self, spot: Spot, x: Ptr, row: Ptr) -> None:
+        with self.k.range(0, self.g.taps_r) as r, self.k.range(0, self.g.taps_s) as s:
+            self._copy_tap(spot, x, row, r, s)
+
+    def _copy_tap(self, spot: Spot, x: Ptr, row: Ptr, r: Int, s: Int) -> None:
         k, g = self.k, self.g
-        top, left = spot.p * g.stride_h - g.pad_top, spot.q * g.stride_w - g.pad_left
-        image = x + spot.n * g.x_n
+        i = spot.p * g.stride_h - g.pad_top + r * g.dilation_h
+        j = spot.q * g.stride_w - g.pad_left + s * g.dilation_w
         each = (g.depth + 1) // 2 * 2 if self.config.odd else g.depth
-        with k.range(0, g.taps_r) as r, k.range(0, g.taps_s) as s:
-            i, j = top + r * g.dilation_h, left + s * g.dilation_w
-            to = row + (r * g.taps_s + s) * each
-            seen = within(k, i, g.height) & within(k, j, g.width)
-            with k.when_else(seen) as (inside, outside):
-                with inside:
-                    source = image + (i * g.x_h + j * g.x_w)
-                    copy_row(k, source, to, g.depth, ragged=self.config.ragged)
-                with outside, k.range(0, each, DEPTH) as c:
-                    blank(k, to, c)
+        to = row + (r * g.taps_s + s) * each
+        seen = within(k, i, g.height) & within(k, j, g.width)
+        with k.when_else(seen) as (inside, outside):
+            with inside:
+                source = x + (spot.n * g.x_n + i * g.x_h + j * g.x_w)
+                copy_row(k, source, to, g.depth, ragged=self.config.ragged)
+            with outside, k.range(0, each, DEPTH) as c:
+                blank(k, to, c)
 
     def _compute_pixel(self, spot: Spot, x: Ptr, row: Ptr) -> None:
         """A pixel after the prologue; windows have one tap and lie on the image."""

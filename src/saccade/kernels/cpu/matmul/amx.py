@@ -22,7 +22,7 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_launch import beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, deepened
-from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork, tiles_outer
+from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.amx_code import emit_tiles
 from saccade.kernels.cpu.matmul.direct import b_panels
@@ -119,7 +119,7 @@ def _launches(
         "inner": product.inner,
         "pairs": product.steps,
         "pitch": _pitch(product),
-        "tiles_outer": int(tiles_outer(block, product.steps, call.target)),
+        "tiles_outer": int(schedule.tiles_outer),
         **cut.integers(work.groups, across),
         **spec.integers(),
     }
