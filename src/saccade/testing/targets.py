@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target, described_target, foreign_target, host_target
 from saccade.errors import OptionError
 
-__all__ = ["ZEN4", "lacking", "runnable_target"]
+__all__ = ["ZEN4", "lacking", "runnable_target", "tile_targets"]
 
 ZEN4 = described_target("zen4")
 """What tests plan for where any machine will do; its code is not for every processor."""
@@ -37,7 +36,7 @@ def runnable_target(isa: str = "native", machine: str = "zen4") -> Target:
     if host.isa == "neon":
         as_planned = described_target("neoverse-n1")
     else:
-        alike = host.isa == description(machine).isa
+        alike = host.isa == described_target(machine).isa
         as_planned = described_target(machine, host.isa if alike else host.vector_isa)
     return replace(
         as_planned,
@@ -46,6 +45,18 @@ def runnable_target(isa: str = "native", machine: str = "zen4") -> Target:
         features=host.features,
         bf16=as_planned.bf16 and host.bf16 and isa != _PLAIN,
     )
+
+
+def tile_targets() -> tuple[Target, ...]:
+    """Those with tiles of matrices whose code runs here: played, and by the processor if it can.
+
+    None where there are no vectors as wide as a row of a tile.
+    """
+    if lacking("avx512"):
+        return ()
+    plain = runnable_target("avx512", "sapphire-rapids-amx")
+    played = replace(plain, isa="amx", plays_tiles=True)
+    return (played, replace(played, plays_tiles=False)) if host_target().tiles else (played,)
 
 
 def lacking(isa: str) -> str | None:

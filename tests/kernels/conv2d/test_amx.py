@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from saccade.backends.cpu.target import described_target, host_target
+from saccade.backends.cpu.target import described_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, storage
 from saccade.ir.expr import parse
@@ -16,7 +16,7 @@ from saccade.kernels.cases.conv2d import WINDOWS, ConvShape
 from saccade.kernels.cpu.conv2d.amx import CONV2D_AMX
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, mistaken, nhwc_view, row_major, run_kernel
-from saccade.testing.targets import ZEN4, runnable_target
+from saccade.testing.targets import ZEN4, tile_targets
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(16)
@@ -24,19 +24,13 @@ F32, BF16 = DType.F32, DType.BF16
 SAME = (1, 1, 1, 1)
 BIAS_RELU = parse("relu(add($0, $1))")
 AMX = described_target("sapphire-rapids-amx")
-FEW = (("amx", False, 2, (1, 0)), ("amx", True, 7, (6, 2, 4, 0, 1, 5, 3)))
-
-
-def runs():
-    """With tiles played, and by the instructions where this processor has them."""
-    for plays in (True, False) if host_target().tiles else (True,):
-        here = replace(runnable_target("avx512", AMX.machine), isa="amx", plays_tiles=plays)
-        yield from ((here, checked, threads, order) for _, checked, threads, order in FEW)
+RUNS = ((False, 2, (1, 0)), (True, 7, (6, 2, 4, 0, 1, 5, 3)))
+TARGETS = tile_targets()
 
 
 @pytest.fixture(name="holds")
 def holds_fixture(hold):
-    if host_target().vector_isa != "avx512":
+    if not TARGETS:
         pytest.skip("no vectors as wide as a row of a tile")
 
     def holds(
@@ -50,7 +44,7 @@ def holds_fixture(hold):
         known = (False, *(True for _ in found[1:]), *(False for _ in views))
         return hold(
             kernel, op, arrays, inputs=[*found, *views], outputs=[place(y, shape)],
-            constant=known, runs=list(runs()), **more,
+            constant=known, runs=[(t, *run) for t in TARGETS for run in RUNS], **more,
         )  # fmt: skip
 
     return holds
@@ -124,12 +118,12 @@ def test_random_operands(holds, case):
 
 def test_played_tiles_have_the_bits_of_the_instructions():
     """In each order that sums are made in: 32 products of a tile, even ones and odd ones apart."""
-    if not host_target().tiles:
+    if len(TARGETS) < 2:
         pytest.skip("no tiles of matrices here")
     op, found = Conv2d(padding=SAME), []
     arrays = [random_operands(shape, BF16, RNG) for shape in ((1, 70, 9, 11), (40, 70, 3, 3))]
     views = [nhwc_view(BF16, arrays[0].shape), row_major(BF16, arrays[1].shape)]
-    for target in dict.fromkeys(run[0] for run in runs()):
+    for target in TARGETS:
         found += run_kernel(
             CONV2D_AMX, op, arrays, [nhwc_view(F32, (1, 40, 9, 11))], inputs=views,
             constant=(False, True), isa=target,
@@ -203,9 +197,9 @@ def call_of(op, x, w, y, *, known=True, kind=BF16, target=AMX, place=nhwc_view, 
 )
 def test_all_variants_have_the_same_bits(case):
     """Blocks of tiles, their cuts and where windows are read are no part of what is computed."""
-    if host_target().vector_isa != "avx512":
+    if not TARGETS:
         pytest.skip("no vectors as wide as a row of a tile")
-    arrays, target = operands(case, (BF16, F32), random_operands), next(runs())[0]
+    arrays, target = operands(case, (BF16, F32), random_operands), TARGETS[0]
     shape = storage.reference(case.op, arrays)[0].shape
     place = row_major if case in PLANES else nhwc_view
     call = call_of(case.op, case.x, case.w, shape, target=target, place=place)

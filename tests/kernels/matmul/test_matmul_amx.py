@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from saccade.backends.cpu.target import described_target, host_target
+from saccade.backends.cpu.target import described_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.ir.expr import parse
@@ -15,12 +13,13 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.matmul.amx import MATMUL_AMX
 from saccade.opdefs import MatMul
 from saccade.testing.kernels import launched_as, mistaken, row_major, run_kernel
-from saccade.testing.targets import ZEN4, runnable_target
+from saccade.testing.targets import ZEN4, tile_targets
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(17)
 F32, BF16 = DType.F32, DType.BF16
 AMX = described_target("sapphire-rapids-amx")
+TARGETS = tile_targets()
 RUNS = ((False, 2, (1, 0)), (True, 7, (6, 2, 4, 0, 1, 5, 3)))
 SHAPES = {
     "whole": ((64, 96), (96, 80)),
@@ -36,14 +35,11 @@ SHAPES = {
 
 @pytest.fixture(name="holds")
 def holds_fixture(hold):
-    if host_target().vector_isa != "avx512":
+    if not TARGETS:
         pytest.skip("no vectors as wide as a row of a tile")
 
     def holds(op, arrays, *, constant=True, kernel=MATMUL_AMX, inputs=None, **more):
-        runs = []
-        for plays in (True, False) if host_target().tiles else (True,):
-            here = replace(runnable_target("avx512", AMX.machine), isa="amx", plays_tiles=plays)
-            runs += [(here, *run) for run in RUNS]
+        runs = [(target, *run) for target in TARGETS for run in RUNS]
         known = (False, constant, *(True for _ in arrays[2:]))
         return hold(kernel, op, arrays, inputs=inputs, constant=known, runs=runs, **more)
 
@@ -79,19 +75,18 @@ def test_rows_that_are_apart(holds):
 
 
 def test_all_variants_have_the_same_bits():
-    if host_target().vector_isa != "avx512":
+    if not TARGETS:
         pytest.skip("no vectors as wide as a row of a tile")
     arrays = operands("tail", (BF16, BF16), random_operands)
-    target = replace(runnable_target("avx512", AMX.machine), isa="amx", plays_tiles=True)
     views = tuple(row_major(BF16, array.shape) for array in arrays)
-    call = Call(MatMul(), views, (row_major(BF16, (21, 16)),), (False, True), target, 2)
+    call = Call(MatMul(), views, (row_major(BF16, (21, 16)),), (False, True), TARGETS[0], 2)
     found, seen = set(), set()
     for variant in MATMUL_AMX.variants(call):
         if variant.code not in seen:
             seen.add(variant.code)
             (result,) = run_kernel(
                 launched_as(MATMUL_AMX, lambda _, chosen=variant: chosen.launches), MatMul(),
-                arrays, call.outputs, constant=(False, True), isa=target,
+                arrays, call.outputs, constant=(False, True), isa=TARGETS[0],
             )  # fmt: skip
             found.add(result.tobytes())
     assert len(seen) >= 5 and len(found) == 1

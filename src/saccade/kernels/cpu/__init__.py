@@ -54,9 +54,9 @@ class Listed(NamedTuple):  # which a warm start makes in a fifth of a dataclass'
 # fmt: off
 CPU_KERNELS: tuple[Listed, ...] = (
     Listed("conv2d.direct", ("Conv2d",), "conv2d.direct", "CONV2D_DIRECT"),
-    Listed("conv2d.amx", ("Conv2d",), "conv2d.amx", "CONV2D_AMX"),
     Listed("conv2d.winograd", ("Conv2d",), "conv2d.winograd", "CONV2D_WINOGRAD"),
     Listed("conv2d.lattice", ("Conv2d",), "conv2d.lattice", "CONV2D_LATTICE"),
+    Listed("conv2d.amx", ("Conv2d",), "conv2d.amx", "CONV2D_AMX"),
     Listed("conv2d.depthwise", ("Conv2d", "RowSums"), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     Listed("conv2d.grouped", ("Conv2d", "RowSums"), "conv2d.grouped", "CONV2D_GROUPED"),
     Listed(
@@ -86,8 +86,8 @@ CPU_KERNELS: tuple[Listed, ...] = (
         "deform.gradient", ("DeformConvGradient",),
         "deform.gradient", "DEFORM_CONV2D_GRADIENT",
     ),
-    Listed("matmul.amx", ("MatMul",), "matmul.amx", "MATMUL_AMX"),
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
+    Listed("matmul.amx", ("MatMul",), "matmul.amx", "MATMUL_AMX"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
     Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),
     Listed("movement.copy", ("Move", "BitCast"), "movement.copy", "COPY"),

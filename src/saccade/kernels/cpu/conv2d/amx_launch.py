@@ -13,7 +13,7 @@ from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue, even_step
 from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, TileBlock, deepened
-from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork
+from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, BlockWork
 
 __all__ = ["AmxWindows", "from_planes"]
 
@@ -128,7 +128,7 @@ class AmxWindows:
             return self.line
         return -(-self.spec.shape[3] // block.height) * block.height
 
-    def work(self, block: TileBlock) -> TileWork:
+    def work(self, block: TileBlock) -> BlockWork:
         """What there is to do in blocks of so many tiles."""
         op, (n, _, rows, columns) = self.call.op, self.spec.shape
         if self.source == "shifted":
@@ -136,14 +136,14 @@ class AmxWindows:
             # Of the image's rows that belong to one of the result, and of those that chunks share.
             copied = _COPY * self.depth / DEPTH * self.line * op.stride[0] / across
             halo = ((self.taps[0] - 1) * op.dilation[0] + 1) * across // op.stride[0]
-            return TileWork(
+            return BlockWork(
                 rows * across, self.spec.channels, self.pairs, n * op.groups, copied, halo,
                 self.to_line, max(1.0, self.taps[1] / op.stride[1]) if op.dilation[1] == 1 else 1.0,
             )  # fmt: skip
         if self.source == "planes":
             cycles = float(_PLANES * self.depth * self.taps[0] + _TAP)
             halo = (self.taps[0] - 1) * op.dilation[0] * columns // op.stride[0]
-            return TileWork(
+            return BlockWork(
                 rows * columns, self.spec.channels, self.pairs, n, cycles, halo, self.to_line
             )
         cycles, share = 0.0, 1.0
@@ -153,7 +153,7 @@ class AmxWindows:
             cycles = share * _COPY * -(-self.pairs // PAIRS) + _TAP * prod(self.taps)
             if op.prologue != IDENTITY:
                 cycles += _PROLOGUE * -(-self.depth // self.call.target.lanes)
-        return TileWork(
+        return BlockWork(
             n * rows * columns, self.spec.channels, self.pairs, op.groups, cycles, 0, self.to_line,
             share=share,
         )  # fmt: skip

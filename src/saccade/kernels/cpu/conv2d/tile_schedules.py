@@ -11,7 +11,7 @@ from saccade.kernels.cpu.conv2d.direct_config import Blocking, blockings
 from saccade.kernels.cpu.conv2d.tile_products import PAIRS, TileBlock
 from saccade.kernels.cpu.machine import machine, tile_clock
 
-__all__ = ["BlockSchedule", "TileWork"]
+__all__ = ["BlockSchedule", "BlockWork"]
 
 # Cycles of two cores of an Emerald Rapids.
 _PRODUCT = 16  # of two tiles, the instruction's own
@@ -43,7 +43,7 @@ class BlockSchedule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TileWork:
+class BlockWork:
     """Products of rows with panels of columns, as tiles would do them.
 
     Attributes:

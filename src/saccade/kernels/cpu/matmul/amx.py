@@ -22,7 +22,7 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_launch import beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, deepened
-from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, TileWork
+from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, BlockWork
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.amx_code import emit_tiles
 from saccade.kernels.cpu.matmul.direct import b_panels
@@ -74,7 +74,7 @@ def _variants(call: CpuCall) -> Iterator[Variant]:
     batches = product.batch[0] * product.batch[1]
     cycles = _COPY * -(-product.steps // PAIRS) if _copied(product) else 0.0
     to_line = 2 if call.outputs[0].dtype is DType.BF16 else 1
-    work = TileWork(product.rows, product.columns, product.steps, batches, cycles, 0, to_line)
+    work = BlockWork(product.rows, product.columns, product.steps, batches, cycles, 0, to_line)
     a, b = call.inputs[:2]
     traffic, stream = speed.traffic(a.nbytes + call.outputs[0].nbytes, call.threads), 0.0
     if call.constant[1]:
@@ -89,7 +89,7 @@ def _variants(call: CpuCall) -> Iterator[Variant]:
 
 
 def _launches(
-    call: CpuCall, product: Product, work: TileWork, schedule: BlockSchedule
+    call: CpuCall, product: Product, work: BlockWork, schedule: BlockSchedule
 ) -> tuple[Launch, ...]:
     spec, block, cut = product.epilogue, schedule.block, schedule.cut
     _, across = work.tiles(block)

@@ -22,7 +22,7 @@ __all__ = ["emit_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Geometry:
+class _TileGeometry:
     """The integer parameters; `b_*` step over panels, `pitch` is that of rows of a copy."""
 
     a_0: Int
@@ -39,7 +39,7 @@ class _Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class _RowTiles:
     """Tiles `first … end - 1` of rows of a matrix; from tile `copied` on they are in scratch."""
 
     batch: tuple[Int, Int]
@@ -48,7 +48,7 @@ class _Chunk:
     copied: Int
 
 
-class _Product:
+class _TileProduct:
     """Emits the product."""
 
     def __init__(self, k: KernelBuilder, config: MatMulConfig) -> None:
@@ -58,7 +58,7 @@ class _Product:
         self.copy = k.scratch("copy", "bfloat16")
         self.products = TileProducts(k, self.block, rest=config.shape == "tail")
         self.epilogue = Epilogue(k, config.epilogue)
-        self.g, self.grid = k.sizes(_Geometry), k.sizes(TileGrid)
+        self.g, self.grid = k.sizes(_TileGeometry), k.sizes(TileGrid)
         self.epilogue.declare_integers()
 
     def emit(self) -> None:
@@ -72,7 +72,7 @@ class _Product:
             copied = first if self.config.copied else k.maximum_int(first, g.rows // height)
             outer = cell.group // g.inner_batch
             batch = outer, cell.group - outer * g.inner_batch
-            chunk = _Chunk(batch, first, end, copied)
+            chunk = _RowTiles(batch, first, end, copied)
             self._copy(chunk)
             panels = self.b + (batch[0] * g.b_0 + batch[1] * g.b_1)
             with tiles_and_blocks(k, (first, end), cell.blocks, g.tiles_outer) as (tile, block):
@@ -82,11 +82,11 @@ class _Product:
                 self._finish(chunk, tile, block)
         k.tiles_end()
 
-    def _row(self, chunk: _Chunk, number: Int) -> Ptr:
+    def _row(self, chunk: _RowTiles, number: Int) -> Ptr:
         g, (outer, inner) = self.g, chunk.batch
         return self.a + (outer * g.a_0 + inner * g.a_1 + number * g.a_m)
 
-    def _copy(self, chunk: _Chunk) -> None:
+    def _copy(self, chunk: _RowTiles) -> None:
         k, g, config = self.k, self.g, self.config
         first = chunk.copied * self.block.height
         with k.range(first, k.minimum_int(chunk.end * self.block.height, g.rows)) as number:
@@ -95,7 +95,7 @@ class _Product:
                 blank(k, to, g.pairs * 2 - 2)
             copy_row(k, self._row(chunk, number), to, g.inner, ragged=config.copied)
 
-    def _tile(self, chunk: _Chunk, tile: Int, panel: Ptr) -> None:
+    def _tile(self, chunk: _RowTiles, tile: Int, panel: Ptr) -> None:
         k, g = self.k, self.g
         rows, pitch = self.copy + (tile - chunk.copied) * self.block.height * g.pitch, g.pitch
         if not self.config.copied:
@@ -105,7 +105,7 @@ class _Product:
         cold = tile.equals(chunk.first)
         self.products.compute(anchored(k, rows), pitch, panel, g.pairs, cold)
 
-    def _finish(self, chunk: _Chunk, tile: Int, block: Int) -> None:
+    def _finish(self, chunk: _RowTiles, tile: Int, block: Int) -> None:
         k, vectors, first = self.k, self.config.vectors, tile * self.block.height
         places = [self.epilogue.place(block * vectors + j) for j in range(vectors)]
         count = k.minimum_int(self.g.rows - first, self.block.height)
@@ -115,4 +115,4 @@ class _Product:
 
 def emit_tiles(k: KernelBuilder, config: MatMulConfig) -> None:
     """Emit the product that `config` describes."""
-    _Product(k, config).emit()
+    _TileProduct(k, config).emit()
