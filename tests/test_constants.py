@@ -20,7 +20,8 @@ COMMENT = re.compile(r"# (?!fmt: )(.*)")
 TIME = re.compile(r"\b(cycles?|microseconds?|µs|(?:share|times?) of the|times over)\b", re.I)
 # A machine, or that it was none.
 WHERE = re.compile(
-    r"Zen [45]|H[12]00|\bestimates?\b|not measured|\bcounted\b|\bby eye\b|\bguess", re.I
+    r"Zen [45]|Emerald Rapids|H[12]00|\bestimates?\b|not measured|\bcounted\b|\bby eye\b|\bguess",
+    re.I,
 )
 
 

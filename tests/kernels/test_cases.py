@@ -17,6 +17,7 @@ import pytest
 
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.fusions.cases import CASES as CPU_FUSED
+from saccade.backends.cpu.target import described_target
 from saccade.backends.cuda.backend import CudaBackend
 from saccade.backends.cuda.fusions.cases import CASES as CUDA_FUSED
 from saccade.ir import Array, DType
@@ -34,9 +35,11 @@ from saccade.testing.cases import (
     truth_of,
 )
 from saccade.testing.kernels import run_kernel
-from saccade.testing.targets import ZEN4, lacking, runnable_target
+from saccade.testing.targets import ZEN4, lacking, runnable_target, tile_targets
 from saccade.testing.tolerance import bound
 from saccade.testing.triton import H200, interpret
+
+AMX = described_target("sapphire-rapids-amx")
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,13 @@ def cpu_call(case, target=ZEN4):
     return Call(case.op, inputs_of(case), outputs_of(case), known, target, 3)
 
 
+def cpu_target(kernel):
+    """The machine that a kernel's cases are planned for."""
+    return AMX if kernel.endswith(".amx") else ZEN4
+
+
 def cpu_refuses(kernel, case):
-    return kernel_named(kernel).supports(cpu_call(case))
+    return kernel_named(kernel).supports(cpu_call(case, cpu_target(kernel)))
 
 
 def cpu_run(kernel, case, arrays):
@@ -103,6 +111,8 @@ def cpu_run(kernel, case, arrays):
     isas = ("neon",) if os.environ.get("SACCADE_TEST_ARM") else ("avx512", "avx2")
     isa = next((isa for isa in isas if not lacking(isa)), "native")
     found, target = kernel_named(kernel), runnable_target(isa)
+    if kernel.endswith(".amx"):
+        target = next(iter(tile_targets()), target)
     call = cpu_call(case, target)
     if reason := found.supports(call):
         pytest.skip(f"not on this machine: {reason}")
@@ -201,7 +211,7 @@ def test_behind_a_slow_variant_is_no_fast_one_with_the_first_ones_bits(device, b
     asked = 0
     for name, case in ((k, case) for d, k, case in PAIRS if d.name == device):
         kernel = cuda.kernel_named(name) if device == "cuda" else kernel_named(name)
-        call = cuda_call(case) if device == "cuda" else cpu_call(case, ZEN4)
+        call = cuda_call(case) if device == "cuda" else cpu_call(case, cpu_target(name))
         if kernel.supports(call) is not None:
             continue
         first, *others = kernel.variants(call)

@@ -18,10 +18,10 @@ from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, BlockWork
 __all__ = ["AmxWindows", "from_planes"]
 
 # Cycles of two cores of an Emerald Rapids: of 64 bytes that are copied, of a tap of a window, of a
-# vector that a prologue is applied to.
-_COPY, _TAP, _PROLOGUE = 2.5, 12, 4
-_PLANES = 3  # of a row of taps of one channel, from planes
-_DENSE = 0.7  # share of products on the image from which on nothing is left out
+# vector that a prologue is applied to, of a row of taps of a channel from planes.
+_COPY, _TAP, _PROLOGUE, _PLANES = 2.5, 12, 4, 3
+
+_DENSE = 0.7  # share of products on the image from which on nothing is left out (by eye)
 _TILED = 1.2  # that of whole tiles over that of pixels (by eye)
 _FEW = 16  # channels that are gathered from planes, and rows of taps, which are written out
 

@@ -13,7 +13,7 @@ from saccade.kernels.cpu.machine import machine, tile_clock
 
 __all__ = ["BlockSchedule", "BlockWork"]
 
-# Cycles of two cores of an Emerald Rapids.
+# Cycles, of two cores of an Emerald Rapids:
 _PRODUCT = 16  # of two tiles, the instruction's own
 # Share of it that each register beyond four adds: half of what was measured beside another thread
 # of the same core, without which they cost nothing.
