@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from saccade.backends.cpu.machines import MACHINES, nearest
-from saccade.backends.cpu.target import Target, described_target
+from saccade.backends.cpu.target import Target, described_target, instructions_of
 from saccade.errors import OptionError
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.kernels.cpu.machine import machine, ports
+from saccade.kernels.cpu.machine import machine, pairs_pay, ports
 from saccade.kernels.machine import Machine
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
@@ -48,6 +48,8 @@ def test_traffic_comes_from_the_cache_until_it_does_not_fit():
         ("avx512", "AuthenticAMD", 99, 1, "zen4"),
         ("avx512", "GenuineIntel", 6, 207, "sapphire-rapids"),
         ("avx512", "GenuineIntel", 6, 85, "sapphire-rapids"),
+        ("amx", "GenuineIntel", 6, 207, "sapphire-rapids-amx"),
+        ("amx", "GenuineIntel", 6, 220, "sapphire-rapids-amx"),
         ("avx2", "GenuineIntel", 6, 85, "desktop-avx2"),
         ("avx2", "AuthenticAMD", 25, 1, "zen3"),
         ("avx2", "AuthenticAMD", 25, 33, "zen3"),
@@ -73,6 +75,24 @@ def test_an_older_instruction_set_of_a_machine():
     target = described_target("zen5", "avx2")
     assert (target.isa, target.lanes, target.registers, target.bf16) == ("avx2", 8, 16, False)
     assert machine(target).flops == machine(described_target("zen5")).flops / 2
+
+
+def test_tiles_of_matrices_are_an_instruction_set_of_their_own():
+    newest, older = described_target("sapphire-rapids-amx"), described_target("sapphire-rapids")
+    assert newest.tiles and newest.isa == "amx" and newest.vector_isa == "avx512"
+    wide = described_target("sapphire-rapids-amx", "avx512")
+    assert not wide.tiles and wide.isa == "avx512" and wide.bf16
+    assert described_target("sapphire-rapids-amx", "avx2").lanes == 8
+    assert newest.code == wide.code == older.code  # vectors' code serves both
+    assert instructions_of(newest) - instructions_of(wide) == {"amx_tile", "amx_bf16"}
+    assert machine(newest).pair_flops > 10 * machine(wide).pair_flops
+    with pytest.raises(OptionError, match="sapphire-rapids"):
+        described_target("sapphire-rapids", "amx")
+
+
+def test_where_pairs_are_slow_bfloat16_is_storage():
+    for name, pay in (("zen4", True), ("zen5", True), ("sapphire-rapids", False), ("zen3", False)):
+        assert pairs_pay(described_target(name)) is pay
 
 
 @pytest.mark.parametrize(
