@@ -95,6 +95,13 @@ def test_each_source_of_windows(holds, case):
         holds(case.op, arrays, F32, exact=True, kernel=only(source))
 
 
+@pytest.mark.parametrize("channels", [32, 7])
+def test_no_images(holds, channels):
+    for op, taps in ((Conv2d(padding=SAME), 3), (Conv2d((2, 2), SAME), 3), (Conv2d(), 1)):
+        shapes = ((0, channels, 5, 6), (9, channels, taps, taps))
+        holds(op, [exact_operands(shape, BF16, RNG) for shape in shapes], exact=True)
+
+
 PLANES = (
     ConvShape("stem", (2, 3, 21, 30), (40, 3, 7, 7), Conv2d((2, 2), (3, 3, 3, 3))),
     ConvShape("odd", (1, 3, 9, 11), (16, 3, 3, 3), Conv2d(padding=(1, 1, 1, 1))),

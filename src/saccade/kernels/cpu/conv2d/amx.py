@@ -1,4 +1,4 @@
-"""Convolution in tiles of matrices (Intel's AMX): sixteen times the products of vectors' pairs.
+"""Convolution in tiles of matrices (Intel's AMX): sixteen times the products of vectors in a cycle.
 
 `y[n,k,p,q] = Σ_r,s,c x[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`
 
@@ -7,8 +7,9 @@ Layouts: x channels-last in bfloat16, w float32 or bfloat16, packed as pairs lik
 part of the image is copied into scratch, as rows between zeros or window by window, and read from
 there by all channels; pixels of a 1x1 convolution are read where they lie. Sums are float32; their
 order is that of `codegen.matrix_tiles`, 32 products at a time, and no size or team changes it.
-Refuses: targets without tiles, weights that are not constant or not finite, float32 images, a
-prologue unless 1x1 without padding.
+An image of few channels that lies plane by plane may be float32 where the result is rounded.
+Refuses: targets without tiles, weights that are not constant, or not finite beside padding, other
+float32 images, a prologue unless 1x1 without padding.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from saccade.kernels.cpu.conv2d.amx_code import emit_amx
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.amx_launch import AmxWindows, from_planes
 from saccade.kernels.cpu.conv2d.direct_launch import beside
-from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, conv_epilogue
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, conv_epilogue, residual_aliases
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -78,14 +79,6 @@ def _variants(call: CpuCall) -> Iterator[Variant]:
         yield Variant(time, build, code=(windows.source, schedule.block))
 
 
-def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
-    """A residual may give its memory to the result: every element is read before it is written."""
-    spec = conv_epilogue(call)
-    if spec.kind not in ("plain", "strided"):
-        return ()
-    return tuple((i, 0) for i, _, _ in spec.operands if call.inputs[i] == call.outputs[0])
-
-
 CONV2D_AMX = CpuKernel(
     name="conv2d.amx",
     ops=(Conv2d,),
@@ -93,5 +86,5 @@ CONV2D_AMX = CpuKernel(
     supports=_supports,
     variants=_variants,
     emit=emit_amx,
-    aliases=_aliases,
+    aliases=residual_aliases,
 )

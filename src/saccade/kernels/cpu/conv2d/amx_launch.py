@@ -115,9 +115,9 @@ class AmxWindows:
     def line(self) -> int:
         """Pixels of a row of the image in a copy, zeros beside it included."""
         op, (_, _, _, columns) = self.call.op, self.spec.shape
-        # From planes as many taps are read as fill a vector.
         reach = (columns - 1) * op.stride[1] + (self.taps[1] - 1) * op.dilation[1] + 1
         line: int = max(op.padding[1] + self.call.inputs[0].shape[3], reach)
+        # From planes as many taps are read as fill a vector.
         return line + self.taps[1] if self.source == "planes" else line
 
     def across(self, block: TileBlock) -> int:
@@ -126,7 +126,7 @@ class AmxWindows:
             return self.spec.shape[3]
         if self.call.op.stride == (1, 1):
             return self.line
-        return -(-self.spec.shape[3] // block.height) * block.height
+        return max(1, -(-self.spec.shape[3] // block.height)) * block.height
 
     def work(self, block: TileBlock) -> BlockWork:
         """What there is to do in blocks of so many tiles."""

@@ -27,7 +27,12 @@ from saccade.kernels.cpu.conv2d.direct_code import emit_direct
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows
 from saccade.kernels.cpu.conv2d.direct_split import with_splits
-from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
+from saccade.kernels.cpu.conv2d.epilogue_spec import (
+    FLOATS,
+    EpilogueSpec,
+    conv_epilogue,
+    residual_aliases,
+)
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, widens
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
@@ -76,14 +81,6 @@ def _variants(call: CpuCall) -> Iterator[Variant]:
     return with_splits(call, spec, window, traffic, w.nbytes / speed.bandwidth)
 
 
-def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
-    """A residual may give its memory to the result: every element is read before it is written."""
-    spec = conv_epilogue(call)
-    if spec.kind not in ("plain", "strided"):
-        return ()
-    return tuple((i, 0) for i, _, _ in spec.operands if call.inputs[i] == call.outputs[0])
-
-
 CONV2D_DIRECT = CpuKernel(
     name="conv2d.direct",
     ops=(Conv2d,),
@@ -91,5 +88,5 @@ CONV2D_DIRECT = CpuKernel(
     supports=_supports,
     variants=_variants,
     emit=emit_direct,
-    aliases=_aliases,
+    aliases=residual_aliases,
 )

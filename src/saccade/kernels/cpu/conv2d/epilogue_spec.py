@@ -32,6 +32,7 @@ __all__ = [
     "conv_epilogue",
     "epilogue_of",
     "even_step",
+    "residual_aliases",
     "static_sums",
 ]
 
@@ -263,6 +264,14 @@ def conv_epilogue(call: CpuCall) -> EpilogueSpec:
         sums = static_sums(op, call.inputs[0].shape, call.inputs[1].shape)
     operands = range(2 + op.n_prologue, len(call.inputs))
     return epilogue_of(call, op, sums, operands, out, op.groups)
+
+
+def residual_aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
+    """A residual may give its memory to the result: every element is read before it is written."""
+    spec = conv_epilogue(call)
+    if spec.kind not in ("plain", "strided"):
+        return ()
+    return tuple((i, 0) for i, _, _ in spec.operands if call.inputs[i] == call.outputs[0])
 
 
 def static_sums(op: Conv2d, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[int, ...]:

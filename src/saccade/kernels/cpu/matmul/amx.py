@@ -26,7 +26,7 @@ from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, BlockWork
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.amx_code import emit_tiles
 from saccade.kernels.cpu.matmul.direct import b_panels
-from saccade.kernels.cpu.matmul.direct_axes import Product
+from saccade.kernels.cpu.matmul.direct_axes import Product, residual_aliases
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
 from saccade.opdefs import MatMul
@@ -127,12 +127,6 @@ def _launches(
     return (*panels.phases, Launch(config, operands, integers, chunks))
 
 
-def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
-    """A residual may give its memory to the result: every element is read before it is written."""
-    last = len(call.inputs)
-    return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
-
-
 def _emit(k: KernelBuilder, config: MatMulConfig) -> None:
     if config.phase == "pack":
         emit_pack(k, config)
@@ -147,5 +141,5 @@ MATMUL_AMX = CpuKernel(
     supports=_supports,
     variants=_variants,
     emit=_emit,
-    aliases=_aliases,
+    aliases=residual_aliases,
 )

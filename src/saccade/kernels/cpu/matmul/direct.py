@@ -37,7 +37,7 @@ from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranke
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.computed_panels import PanelPacking, ProductPanels, computed_panels
-from saccade.kernels.cpu.matmul.direct_axes import Product
+from saccade.kernels.cpu.matmul.direct_axes import Product, residual_aliases
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
 from saccade.opdefs import MatMul
@@ -297,12 +297,6 @@ def _times(call: CpuCall, product: Product, best: RegisterTile) -> tuple[float, 
     return nbytes / speed.bandwidth, speed.roofline(flops, 0.0, call.threads, 0.9)
 
 
-def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
-    """A residual may give its memory to the result: every element is read before it is written."""
-    last = len(call.inputs)
-    return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
-
-
 def _emit(k: KernelBuilder, config: MatMulConfig) -> None:
     if config.phase == "pack":
         emit_pack(k, config)
@@ -317,5 +311,5 @@ MATMUL_DIRECT = CpuKernel(
     supports=_supports,
     variants=_variants,
     emit=_emit,
-    aliases=_aliases,
+    aliases=residual_aliases,
 )

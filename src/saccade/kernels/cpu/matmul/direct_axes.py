@@ -10,7 +10,7 @@ from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of, widens
 from saccade.kernels.product_axes import merged_product
 from saccade.opdefs import MatMul
 
-__all__ = ["Product"]
+__all__ = ["Product", "residual_aliases"]
 
 _ROWS_OF_PAIRS = 8  # from which on it pays to pair up a computed b that could be read in place
 
@@ -69,3 +69,9 @@ class Product:
             (n0, n1), rows, found.inner, found.columns, pairs, widened,
             (s0[0], s1[0], sm[0], found.a_k), (s0[1], s1[1], b_k, b_n), spec,
         )  # fmt: skip
+
+
+def residual_aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
+    """A residual may give its memory to the result: every element is read before it is written."""
+    last = len(call.inputs)
+    return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
