@@ -203,6 +203,19 @@ class Memory(Masked, Streams):
             return lanes  # an arbitrary mask: the whole vector must lie inside
         return (mask.count < lanes).select(mask.count, lanes)
 
+    def registered(self, p: Ptr) -> Ptr:
+        """The same position as an address in a register of its own, for products with what is read.
+
+        Intel's processors take a product apart whose operand in memory has two registers in its
+        address: one instruction more for the core to pass on, which is what bounds them beside
+        a busy thread of the same core.
+        """
+        if self.checked:
+            return p
+        kind = llvm.ir.FunctionType(llvm.POINTER, [llvm.POINTER])
+        address = self.b.asm(kind, "", "=r,0", [self._address(p, 0, 1)], False)
+        return replace(p, base=address, offset=as_int(self.b, 0), length=None)
+
     def pick(self, condition: Bool, then: Ptr, other: Ptr) -> Ptr:
         """One of two positions, possibly in different buffers."""
         base = self.b.select(condition.value, then.base, other.base)

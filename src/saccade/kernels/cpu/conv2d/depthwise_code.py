@@ -139,9 +139,11 @@ class RowCode(RowWalk):
         with k.range(*rows.taps) as r:
             line, panel = start + rows.down * r, rows.weights + rows.pitch * (r * self.taps)
             weights = {t: panel.vec(rows.pitch * t) for t in needed}
+            there, reached = line, 0
             for j, pairs in products.items():
+                there, reached = k.registered(there + rows.across * (j - reached)), j
                 with k.when(inside[j]) if inside else nullcontext():
-                    value = line.vec(rows.across * j, rows.mask)
+                    value = there.vec(0, rows.mask)
                     for pixel, tap in pairs:
                         total = sums[pixel]
                         total.set(k.fma(value, weights[tap], total.get()))

@@ -135,6 +135,7 @@ class _Direct:
         accumulate(
             self.k, sums, rows, weights, step=steps, pitch=self.width, count=self.g.depth,
             reduction=self.reduction, half=self.config.half, following=following, after=after,
+            early=self.config.early,
         )  # fmt: skip
 
     def _after(self, weights: Ptr, tile: Int, r: IntLike = 0, s: IntLike = 0) -> Ptr | None:

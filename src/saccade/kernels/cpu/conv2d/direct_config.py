@@ -47,6 +47,7 @@ class DirectConfig:
         prologue: Expression applied to every loaded element; `$0` for none.
         prologue_operands: Type of the elements of each of its operands.
         epilogue: `EpilogueSpec.code`.
+        early: Whether weights are asked for before they are read (`microkernel.asks_early`).
     """
 
     rows: int
@@ -66,6 +67,7 @@ class DirectConfig:
     prologue: str
     prologue_operands: tuple[str, ...]
     epilogue: tuple[str, ...]
+    early: bool = False
 
 
 direct_config = interned(DirectConfig)

@@ -36,7 +36,7 @@ from saccade.kernels.cpu.conv2d.direct_regions import (
     tile_count,
 )
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step
-from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
+from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, asks_early, steps_of
 from saccade.kernels.cpu.conv2d.register_tiles import Borders, Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.machine import clock, machine, ports
 from saccade.opdefs._taps import expr_flops
@@ -267,11 +267,15 @@ class SlidingWindows:
         copied, prologue = self.copied, str(self.prologue)
         operands = tuple(view.dtype.value for view in self._prologue_views(call))
 
+        def early(tile: RegisterTile) -> bool:
+            panel = 4 * self.length * tile.width(call.target.lanes)
+            return asks_early(call.target, panel, tile.rows)
+
         def config(tile: RegisterTile) -> DirectConfig:
             return direct_config(
                 tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, pairs,
                 reduction.odd, element, tile.border, unit, spread, flat, phase, copied, prologue,
-                operands, spec.code(tile.vectors, tile.half),
+                operands, spec.code(tile.vectors, tile.half), early(tile),
             )  # fmt: skip
 
         return config

@@ -136,8 +136,8 @@ class _FewInputsCode:
         with k.range(0, s.taps) as r:
             row = line + r * s.dilation * (s.pitch * c.channels)
             reach = (c.pixels - 1) * c.stride + (c.taps - 1) * c.dilation + 1
-            planes = [anchored(k, (row + i * s.pitch).within(reach)) for i in range(c.channels)]
-            panel = anchored(k, (weights + r * step).within(step))
+            planes = [k.registered((row + i * s.pitch).within(reach)) for i in range(c.channels)]
+            panel = k.registered((weights + r * step).within(step))
             for t in range(0, c.taps, apart):
                 for i, plane in enumerate(planes):
                     read = self.reader(plane + t * c.dilation, last=t + 1 == c.taps)

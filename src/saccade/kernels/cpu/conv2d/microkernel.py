@@ -20,6 +20,7 @@ from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
+from saccade.backends.cpu.target import Target
 from saccade.ir import DType
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.machine import pairs_pay
@@ -32,6 +33,7 @@ __all__ = [
     "add",
     "add_pairs",
     "anchored",
+    "asks_early",
     "copy_wide",
     "fence",
     "in_pairs",
@@ -49,6 +51,10 @@ FEW = 4
 _CHECKED = 2  # steps of a trip of checked code: checks of more would take seconds to compile
 _LINE = 16  # float32 of a cache line
 _ASKING = 8  # tiles that ask for the panel behind theirs (by eye: 7x7 pixels have 9 to 13)
+# Bytes of a panel that is asked for early, rows of its tiles, and multiply-adds between asking and
+# reading: with 64 KB layers lost 5%, with 128 2%, with 256 and more they gained 6 to 14%; one row
+# lost 10% (Emerald Rapids).
+_STREAMS, _ROWS_OF_ASKING, _BETWEEN = 192 << 10, 4, 896
 _ROWS_OF_STREAMS = 4  # an estimate; one of 25088 to 4096 takes 0.45 of its time (two Zen 3 cores)
 _WIDENED = 48  # columns from which on copying rows as float32 pays (two Zen 3 cores)
 
@@ -79,6 +85,16 @@ def widens(call: CpuCall, pairs: bool, columns: int) -> bool:
 def steps_of(count: int, pairs: bool) -> int:
     """Multiply-adds, and vectors of weights, for `count` elements: 32 bits of each side a lane."""
     return -(-count // 2) if pairs else count
+
+
+def asks_early(target: Target, panel: int, rows: int) -> bool:
+    """Whether a tile of so many rows asks for a panel of so many bytes before it reads it.
+
+    On processors that by themselves are late with what streams from the L2 cache. What the L1 cache
+    may still hold is better left alone, and what few rows read: a load that asks takes the place of
+    one that reads.
+    """
+    return target.waits_for_streams and panel >= _STREAMS and rows >= _ROWS_OF_ASKING
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +159,7 @@ def accumulate(
     half: bool = False,
     following: Int | None = None,
     after: Ptr | None = None,
+    early: bool = False,
 ) -> None:
     """Add `count` products to every sum.
 
@@ -159,6 +176,7 @@ def accumulate(
         half: Whether the last vector is half as wide.
         following: From each pixel's first element to one that is asked for early, and as many more.
         after: A tile's share of the weights behind these, which it asks for (`share_after`).
+        early: Whether weights are asked for before they are read, see `asks_early`.
     """
     masks = masks or [None] * len(sums[0])
     lanes = vector_lanes(k, len(masks), half)
@@ -167,23 +185,32 @@ def accumulate(
     held = k.target.registers - len(rows) * len(masks) - 1
     per_step = 2 if reduction.pairs else 1
     step_lanes = k.lanes * per_step
+    asked = -(-_BETWEEN // (len(rows) * len(masks))) if early else 0
 
     def trip(c: IntLike, unroll: int) -> None:
         if following is not None:
-            _ask_pixels(k, rows, [c * per_step * distance + following for distance in steps])
+            with k.when(following.differs(0)):
+                _ask_pixels(k, rows, [c * per_step * distance + following for distance in steps])
         if after is not None and unroll == reduction.unroll:
             _ask(k, after, c // unroll, _share(reduction, sum(lanes)).lines)
+        panels = k.registered(weights + c * pitch)
+        here, begin = rows, c
+        if len(masks) == 1 and not reduction.pairs and steps[0] is step == 1:
+            # Each element is read where it is multiplied.
+            here, begin = [k.registered(row + c) for row in rows], 0
         for u in range(unroll):
-            panel = weights + (c + u) * pitch
+            panel = panels + u * pitch
             vectors = _vectors(k, panel, masks[:held], lanes[:held], reduction.pairs)
             far = panel + held * step_lanes
-            for row, distance, tile in zip(rows, steps, sums, strict=True):
+            for j in range(len(lanes) if asked else 0):
+                k.prefetch(panel, asked * pitch + j * step_lanes)
+            for row, distance, tile in zip(here, steps, sums, strict=True):
                 more = _vectors(k, far, masks[held:], lanes[held:], reduction.pairs)
                 if reduction.pairs:
                     pair = _pair(k, row, (c + u) * 2, distance)
                     add_pairs(k, tile, pair, [*vectors, *more])
                 else:
-                    add(k, tile, _element(row, c, u, unroll, distance), [*vectors, *more])
+                    add(k, tile, _element(row, begin, u, unroll, distance), [*vectors, *more])
 
     total = count // per_step
     if reduction.shape == "once":

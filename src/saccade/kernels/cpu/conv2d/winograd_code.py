@@ -42,7 +42,8 @@ class WinogradConfig:
         heights: Numbers of tiles whose sums stay in registers, the largest first; () where a
             stage sums nothing.
         nv: Vectors of filters in a panel.
-        ahead: How many vectors of weights ahead of use are asked for, 0 for none.
+        ahead: How many vectors of weights ahead of use are asked for, 0 for none: into the L2
+            cache, as phased ones come from memory, else into the L1 cache.
         x: Element type of the image.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
         far: Whether the next patch is asked for early, and what the next tile writes.
@@ -183,7 +184,9 @@ class _WinogradCode:
         down = f // known.count
         along = f - down * known.count
         first, count = known.rows(self.k, shares, self.tiling.edges, down, along)
-        shape = Shape(count, self.s.channels, self.s.v_block, self.c.ahead)
+        shape = Shape(
+            count, self.s.channels, self.s.v_block, self.c.ahead, near=self.c.stage == "fused"
+        )
         weights = u(known.weights(self.k, down, along))
         matrices = (v + first * self.k.lanes, weights, m + first * self.panel)
         emit_rows(self.k, shape, matrices, self.c.heights, self.c.nv)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-    from saccade.backends.cpu.codegen.values import Int
+    from saccade.backends.cpu.codegen.values import Bool, Int
     from saccade.backends.cpu.target import Target
 
 __all__ = [
@@ -44,12 +44,14 @@ class Shape:
         depth: Length of the sums.
         block: Elements from one block of channels of v to the next.
         ahead: How many vectors of the panel ahead are asked for early, 0 for none.
+        near: Whether they are asked into the L1 cache, else into the L2 cache.
     """
 
     rows: Int
     depth: Int
     block: Int
     ahead: int = 0
+    near: bool = False
 
 
 @lru_cache(maxsize=64)
@@ -123,25 +125,34 @@ def emit_rows(
             tile = (v + row * k.lanes, u, m + row * (nv * k.lanes))
             for one in heights:
                 with k.when(height.equals(one)):
-                    _emit_tile(k, shape, tile, (one, nv))
+                    _emit_tile(k, shape, tile, (one, nv), first=piece.equals(0))
 
 
 def _emit_tile(
-    k: KernelBuilder, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], size: tuple[int, int]
+    k: KernelBuilder,
+    shape: Shape,
+    matrices: tuple[Ptr, Ptr, Ptr],
+    size: tuple[int, int],
+    *,
+    first: Bool,
 ) -> None:
     (v, u, m), (height, nv) = matrices, size
     sums = [[k.var(k.zero()) for _ in range(nv)] for _ in range(height)]
 
     with k.range(0, shape.depth, k.lanes) as c:
-        rows = v + c // k.lanes * shape.block
+        rows = k.registered(v + c // k.lanes * shape.block)
+        panels = k.registered(u + c * (nv * k.lanes))
         # Not unrolled: a step is long enough, and each height has code of its own to compile.
         with k.range(0, k.minimum_int(shape.depth - c, k.lanes)) as lane:
-            panel = u + (c + lane) * (nv * k.lanes)
+            panel = panels + lane * (nv * k.lanes)
             columns = [panel.vec(j * k.lanes) for j in range(nv)]
-            for j in range(nv if shape.ahead else 0):
-                k.prefetch(panel, (j + shape.ahead) * k.lanes, 2)
+            if shape.ahead:
+                with k.when(first):
+                    for j in range(nv):
+                        k.prefetch(panel, (j + shape.ahead) * k.lanes, 3 if shape.near else 2)
+            elements = k.registered(rows + lane) if nv == 1 else rows + lane
             for i, line in enumerate(sums):
-                element = (rows + lane).splat(i * k.lanes)
+                element = elements.splat(i * k.lanes)
                 for total, column in zip(line, columns, strict=True):
                     total.set(k.fma(element, column, total.get()))
     for i, line in enumerate(sums):

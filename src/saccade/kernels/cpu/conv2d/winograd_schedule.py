@@ -66,6 +66,9 @@ _FED = 12  # rows that keep a core busy for as long as the next weights take to 
 _OVERLAP = 0.2
 _OVERLAP_FUSED = {False: 0.2, True: 0.3}
 _AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond (Zen 4)
+# Steps of weights where blocks of tiles read them from the L2 cache: 8 to 32 gained VGG-16 2 to 3%
+# (Emerald Rapids).
+_STEPS_AHEAD = 16
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
 _ROUNDED_OFF = 1 - 1e-9  # of a bound that is added up in another order than what it bounds
 
@@ -244,9 +247,10 @@ def _fused(form: _Form) -> Iterator[Schedule]:
         # Equal blocks, the same number for every thread.
         blocks = -(-tiles // max(1, scratch // row))
         cuts.append(max(1, min(-(-blocks // p.threads) * p.threads, tiles)))
+    ahead = _STEPS_AHEAD * nv if p.target.waits_for_streams else 0
     for blocks in dict.fromkeys(cuts):
         micros = _fused_micros(form, nv, row, blocks)
-        yield Schedule(form.m, form.edges, False, nv, blocks, stride=p.stride, micros=micros)
+        yield Schedule(form.m, form.edges, False, nv, blocks, 1, ahead, p.stride, micros)
 
 
 def _fused_micros(form: _Form, nv: int, row: int, blocks: int) -> float:

@@ -28,6 +28,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import (
     Reduction,
     accumulate,
+    asks_early,
     anchored,
     copy_wide,
     share_after,
@@ -124,6 +125,7 @@ class _Product:
             k, sums, rows, b, step=step, pitch=pitch, count=g.inner, reduction=reduction,
             masks=self._masks(block),
             after=self._after(b, reduction, (first - chunk_first) // config.rows),
+            early=config.early,
         )  # fmt: skip
         for i, tile in enumerate(sums):
             with k.when(first + i < g.rows):
@@ -221,10 +223,12 @@ def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[La
     blocks = -(-spec.vectors // vectors)
     panels = b_panels(call, product, vectors)
     reduction = Reduction.of(product.inner, product.pairs)
+    panel = 4 * product.steps * vectors * call.target.lanes
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
         reduction.odd, call.inputs[0].dtype.value, panels.element.value, _unit(product),
         product.widened, panels.packed, spec.code(vectors),
+        panels.packed and asks_early(call.target, panel, rows),
     )  # fmt: skip
     integers = {
         **_geometry(product, panels.steps),

@@ -27,6 +27,7 @@ class MatMulConfig:
         copied: Whether products read a copy of the chunk's rows: as float32, or filled up to tiles.
         packed: Whether b comes in panels.
         epilogue: `EpilogueSpec.code`.
+        early: Whether b is asked for before it is read (`microkernel.asks_early`).
     """
 
     phase: str
@@ -42,3 +43,4 @@ class MatMulConfig:
     copied: bool = False
     packed: bool = True
     epilogue: tuple[str, ...] = ()
+    early: bool = False
