@@ -28,8 +28,8 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import (
     Reduction,
     accumulate,
-    asks_early,
     anchored,
+    asks_early,
     copy_wide,
     share_after,
     zero_sums,
