@@ -269,7 +269,7 @@ class SlidingWindows:
 
         def early(tile: RegisterTile) -> bool:
             panel = 4 * self.length * tile.width(call.target.lanes)
-            return asks_early(call.target, panel, tile.rows)
+            return asks_early(call.target, panel)
 
         def config(tile: RegisterTile) -> DirectConfig:
             return direct_config(

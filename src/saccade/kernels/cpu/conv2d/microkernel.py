@@ -11,7 +11,7 @@ NaN of a neighbour is multiplied by zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,10 +51,9 @@ FEW = 4
 _CHECKED = 2  # steps of a trip of checked code: checks of more would take seconds to compile
 _LINE = 16  # float32 of a cache line
 _ASKING = 8  # tiles that ask for the panel behind theirs (by eye: 7x7 pixels have 9 to 13)
-# Bytes of a panel that is asked for early, rows of its tiles, and multiply-adds between asking and
-# reading: with 64 KB layers lost 5%, with 128 2%, with 256 and more they gained 6 to 14%; one row
-# lost 10% (Emerald Rapids).
-_STREAMS, _ROWS_OF_ASKING, _BETWEEN = 192 << 10, 4, 896
+# Bytes of a panel that is asked for early, and how many lines ahead: layers of 64 KB lost 2 to 8%,
+# of 128 they gained 0 to 10%, of 256 and more 6 to 14% (Emerald Rapids).
+_STREAMS, _LINES_AHEAD = 96 << 10, 128
 _ROWS_OF_STREAMS = 4  # an estimate; one of 25088 to 4096 takes 0.45 of its time (two Zen 3 cores)
 _WIDENED = 48  # columns from which on copying rows as float32 pays (two Zen 3 cores)
 
@@ -87,14 +86,13 @@ def steps_of(count: int, pairs: bool) -> int:
     return -(-count // 2) if pairs else count
 
 
-def asks_early(target: Target, panel: int, rows: int) -> bool:
-    """Whether a tile of so many rows asks for a panel of so many bytes before it reads it.
+def asks_early(target: Target, panel: int) -> bool:
+    """Whether a tile asks for a panel of so many bytes before it reads it.
 
     On processors that by themselves are late with what streams from the L2 cache. What the L1 cache
-    may still hold is better left alone, and what few rows read: a load that asks takes the place of
-    one that reads.
+    may still hold is better left alone: a load that asks takes the place of one that reads.
     """
-    return target.waits_for_streams and panel >= _STREAMS and rows >= _ROWS_OF_ASKING
+    return target.waits_for_streams and panel >= _STREAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,8 @@ def accumulate(
     held = k.target.registers - len(rows) * len(masks) - 1
     per_step = 2 if reduction.pairs else 1
     step_lanes = k.lanes * per_step
-    asked = -(-_BETWEEN // (len(rows) * len(masks))) if early else 0
+    asked = -(-_LINES_AHEAD // len(masks)) if early else 0
+    once = len(masks) == 1 and not reduction.pairs  # elements are read where they are multiplied
 
     def trip(c: IntLike, unroll: int) -> None:
         if following is not None:
@@ -194,10 +193,7 @@ def accumulate(
         if after is not None and unroll == reduction.unroll:
             _ask(k, after, c // unroll, _share(reduction, sum(lanes)).lines)
         panels = k.registered(weights + c * pitch)
-        here, begin = rows, c
-        if len(masks) == 1 and not reduction.pairs and steps[0] is step == 1:
-            # Each element is read where it is multiplied.
-            here, begin = [k.registered(row + c) for row in rows], 0
+        here, begin = _begun(k, rows, c, step) if once else (rows, c)
         for u in range(unroll):
             panel = panels + u * pitch
             vectors = _vectors(k, panel, masks[:held], lanes[:held], reduction.pairs)
@@ -213,19 +209,39 @@ def accumulate(
                     add(k, tile, _element(row, begin, u, unroll, distance), [*vectors, *more])
 
     total = count // per_step
-    if reduction.shape == "once":
-        trip(0, reduction.unroll)
-    else:
-        unroll = min(_CHECKED, reduction.unroll) if k.checked else reduction.unroll
-        main = total if reduction.shape == "whole" else total // unroll * unroll
-        with k.range(0, main, unroll) as c:
-            trip(c, unroll)
-        if reduction.shape == "tail" and unroll > 1:
-            with k.range(main, total) as c:
-                trip(c, 1)
+    _step_through(k, reduction, total, trip)
     if reduction.odd:
         last = _vectors(k, weights + total * pitch, masks, lanes, pairs=True)
         _add_last(k, sums, rows, [(count - 1) * distance for distance in steps], last)
+
+
+def _step_through(
+    k: KernelBuilder, reduction: Reduction, total: Int, trip: Callable[[IntLike, int], None]
+) -> None:
+    """All trips: of the first step and of how many."""
+    if reduction.shape == "once":
+        trip(0, reduction.unroll)
+        return
+    unroll = min(_CHECKED, reduction.unroll) if k.checked else reduction.unroll
+    main = total if reduction.shape == "whole" else total // unroll * unroll
+    with k.range(0, main, unroll) as c:
+        trip(c, unroll)
+    if reduction.shape == "tail" and unroll > 1:
+        with k.range(main, total) as c:
+            trip(c, 1)
+
+
+def _begun(
+    k: KernelBuilder, rows: Sequence[Ptr], c: IntLike, step: IntLike | Sequence[Int]
+) -> tuple[Sequence[Ptr], IntLike]:
+    """Pixels from element c on, as addresses in registers if elements are evenly apart there.
+
+    Returns:
+        Where they begin, and the number of their first element.
+    """
+    if not isinstance(step, int):
+        return rows, c
+    return [k.registered(row + c * step) for row in rows], 0
 
 
 def _add_last(

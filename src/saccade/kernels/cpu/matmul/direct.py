@@ -228,7 +228,7 @@ def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[La
         "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
         reduction.odd, call.inputs[0].dtype.value, panels.element.value, _unit(product),
         product.widened, panels.packed, spec.code(vectors),
-        panels.packed and asks_early(call.target, panel, rows),
+        panels.packed and asks_early(call.target, panel),
     )  # fmt: skip
     integers = {
         **_geometry(product, panels.steps),
