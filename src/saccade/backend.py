@@ -50,6 +50,10 @@ class Backend(Protocol):
         """Whether steps that do not wait for each other run at the same time."""
 
     @property
+    def dense_bodies(self) -> bool:
+        """Whether loops and branches take and give values without gaps, row by row."""
+
+    @property
     def idle(self) -> bool:
         """Whether nothing was built yet."""
 

@@ -21,7 +21,7 @@ from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.codegen.entry import Entry
 from saccade.backends.cuda.codegen.functions import text_of
 from saccade.backends.cuda.cubins import CodeKey, Cubins, common_alignment
-from saccade.backends.cuda.runtime.batches import batches_of, ordered
+from saccade.backends.cuda.runtime.batches import batches_of, launched_of, ordered
 from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.errors import OutOfMemoryError
@@ -206,7 +206,7 @@ def test_a_program_of_batches_gives_what_its_launches_would():
     device, arrays = opened()
     count, length = 5, 3
     one = program(device, count, length)
-    launches, waits = one._launched
+    launches, waits = launched_of(one.plan, one._codes, 0)
     assert [1 + len(code.others) for code in launches] == [5, 5, 1, 1, 1, 1, 1]
     assert waits == [(), (0,), *[(1,)] * 5]
     for seed in range(3):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from pass_graphs import Build, ops
 
-from saccade.ir import DType, Node, Value, storage
+from saccade.ir import Body, BodyNode, DType, Node, TensorType, Value, storage
+from saccade.ir.expr import parse
 from saccade.ir.verify import verify
 from saccade.opdefs import (
     ArgReduce,
@@ -15,6 +16,8 @@ from saccade.opdefs import (
     DeformConv,
     Gather,
     GridSample,
+    Loop,
+    Pointwise,
     Softmax,
     TopK,
     WeightedSamples,
@@ -103,6 +106,23 @@ def test_what_is_ranked_stays():
     after, remarks = lowered(b, b.map("relu($0)", b.map("relu($0)", values)), places)
     assert dtypes(after) == "float32 float32 float32 bfloat16 float32"
     assert remarks["ranked"] == "it gives numbers of what it ranks"
+
+
+def test_what_bodies_take_and_give_stays():
+    b = Single()
+    x = b.map("relu($0)", b.map("relu($0)", b.input(2, 6)))
+    kind = TensorType(F32, (2, 6))
+    numbers = (TensorType(DType.I64, ()), TensorType(DType.BOOL, ()))
+    step = BodyNode(Pointwise(parse("add($0, 1)"), F32), (2,), (3,))
+    body = Body(("i", "c", "v", "w"), (*numbers, kind, kind), 3, (), (step,), (1, 3))
+    loop = Loop((body,), 0, "loop", 1, None, 100)
+    most, going = b.const([3], np.int64), b.const([True], np.bool_)
+    y, turns = Value("y", F32, (2, 6)), Value("turns", DType.I64, (1,))
+    b.nodes.append(Node(loop, (most, going, x), (y, turns), "loop"))
+    after, remarks = lowered(b, b.map("relu($0)", b.map("relu($0)", y)))
+    assert dtypes(after) == "bfloat16 float32 float32 bfloat16 float32"
+    assert remarks["n1"] == "a body takes it"
+    assert remarks["loop"] == "a body gives it"
 
 
 def test_places_of_samples_stay():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.ir import DType, Factor, Graph, IndexMap, Node, Op, Value
+from saccade.ir import BodyOp, DType, Factor, Graph, IndexMap, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.layout.select import Selector
 from saccade.layout.types import Choice, Shapes, Taken
@@ -162,7 +162,13 @@ class Fitter:
         return None if found is None else Fit(call, found, found.cost)
 
     def _host(self, call: Call) -> Fit:
-        return Fit(call, Choice(None, 0.0, self._selector.refusals(call)), _HOST)
+        why = ""
+        if isinstance(call.op, BodyOp) and self._backend.dense_bodies:
+            why = "a body takes and gives values without gaps"
+            ins = _dense(call.inputs, (False,) * len(call.inputs), row_major)
+            outs = _dense(call.outputs, (False,) * len(call.outputs), row_major)
+            call = self._call(call.op, ins, outs, call.constant)
+        return Fit(call, Choice(None, 0.0, self._selector.refusals(call)), _HOST, why)
 
     def _reordered(self, asked: Call) -> Fit:
         """The step with dense results, operands or both, where no kernel takes it as it is."""

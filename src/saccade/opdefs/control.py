@@ -68,7 +68,7 @@ class Loop(BodyOp):
         ]
         number = 0
         while going and number < most:
-            self._check(number, bool(gathered))
+            self.check_turn(number, gathers=bool(gathered))
             inputs = (np.asarray(number, np.int64), np.asarray(going), *carried, *read)
             again, *results = turn(inputs)
             carried = results[: self.carried]
@@ -78,8 +78,16 @@ class Loop(BodyOp):
             number += 1
         return [*carried, *gathered, np.asarray([number], np.int64)]
 
-    def _check(self, number: int, gathers: bool) -> None:
-        """Raise if there is one turn too many."""
+    def check_turn(self, number: int, *, gathers: bool) -> None:
+        """See that there may be a turn of this number.
+
+        Args:
+            number: From 0.
+            gathers: Whether it gathers values.
+
+        Raises:
+            LoopError: If it is one too many.
+        """
         if gathers and isinstance(self.room, int) and number >= self.room:
             raise LoopError(
                 f"loop {printable(self.name)!r} gathers results of more than {self.room} turns "

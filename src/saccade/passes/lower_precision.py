@@ -9,7 +9,8 @@ Concat, Pad, gathering) takes and gives one type, so what it moves is rounded fi
 Must not touch: what the model takes and gives; what these only move; operands of a softmax and of
 other exponentials and logarithms, whose errors grow; what is compared, ranked or rounded, where a
 small difference decides; periodic functions; running sums; offsets of samples, and boxes; floats
-that hold integers, of which bfloat16 has those up to 256.
+that hold integers, of which bfloat16 has those up to 256; what bodies of loops and branches take
+and give, as these are graphs of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from saccade.ir import DType, Node, Value
 from saccade.ir.expr import IDENTITY, Expr, subtrees
 from saccade.opdefs import (
     ArgReduce,
+    Branch,
     Concat,
     CumSum,
     DeformConv,
     Gather,
     GatherNd,
     GridSample,
+    Loop,
     Move,
     NonMaxSuppression,
     Pad,
@@ -45,6 +48,7 @@ from saccade.passes.canonicalise import NOTHING
 __all__ = ["FLOAT16", "PASS"]
 
 _MOVES = (Move, Concat, Pad, Gather, GatherNd, ScatterRows)
+_BODIES = (Loop, Branch)
 _BITS = "its bits are read"
 # x ** p multiplies a relative error by p.
 _STEEPEST_POWER = 4.0
@@ -67,6 +71,8 @@ def refuse(editor: Editor, node: Node) -> str | None:
     """Why the results stay float32."""
     if node.op.bitwise:
         return _BITS
+    if isinstance(node.op, _BODIES):
+        return "a body gives it"
     if isinstance(node.op, TopK):
         return "it gives numbers of what it ranks"
     if isinstance(node.op, CumSum):
@@ -117,6 +123,8 @@ def _wanted(editor: Editor, value: Value) -> str | None:
 def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
     if reader.op.bitwise:
         return _BITS
+    if isinstance(reader.op, _BODIES):
+        return "a body takes it"
     if isinstance(reader.op, Softmax):
         return "errors of an operand of softmax grow"
     if isinstance(reader.op, (ArgReduce, TopK)):

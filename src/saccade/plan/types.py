@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import prod
 from typing import NamedTuple
 
@@ -344,6 +344,27 @@ class Plan:
         for step in self.steps:
             for body in step.bodies:
                 yield from body.whole()
+
+    @cached_property
+    def whole_constants(self) -> tuple[Constant, ...]:
+        """Its constants, then those of the bodies in it, in the order of `whole`."""
+        return tuple(constant for plan in self.whole() for constant in plan.constants)
+
+    @cached_property
+    def whole_constants_read(self) -> tuple[bool, ...]:
+        """Of the same, whether they are read."""
+        return tuple(read for plan in self.whole() for read in plan.constants_read)
+
+    @cached_property
+    def launch_parts(self) -> list[int]:
+        """For each phase that has chunks how many steps with bodies come before it."""
+        before = accumulate((bool(step.bodies) for step in self.steps), initial=0)
+        return [
+            part
+            for part, step in zip(before, self.steps, strict=False)
+            for phase in step.phases
+            if phase.chunks
+        ]
 
     def segments(self) -> Iterator[tuple[bool, tuple[Step, ...]]]:
         """Runs of native steps and of host steps, in order: (is host, steps)."""

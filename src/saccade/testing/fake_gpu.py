@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from saccade.backends.cuda.batches import plan_keys
+from saccade.backends.cuda.batches import whole_keys
+from saccade.backends.cuda.beside import bodies_of
 from saccade.backends.cuda.runtime.context import DeviceContext
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.kernels.cuda import kernel_named
@@ -35,9 +36,9 @@ def fake_program(
         gpu: What `fake_gpu` gave; for plans of one model.
     """
     driver, device = gpu
-    keys = plan_keys(plan)
+    keys = whole_keys(plan)
     codes = {
         key: driver.code(kernel_named(key.kernel).entry(key.config), rows=key.rows)
         for key in set(keys)
     }
-    return CudaProgram(device, plan, [codes[key] for key in keys], constant, "model")
+    return CudaProgram(device, plan, [codes[key] for key in keys], constant, "model", bodies_of)

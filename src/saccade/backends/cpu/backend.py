@@ -84,6 +84,7 @@ class CpuBackend:
     nominal_threads = NOMINAL_THREADS
     alignment = ALIGNMENT
     side_by_side = False
+    dense_bodies = False
     reuse_slowdown = _REUSE_SLOWDOWN
 
     def __init__(
@@ -171,7 +172,7 @@ class CpuBackend:
         if program is not None:
             return plan, program.tables, program.all_constants, image_of(objects)
         # Without packers, whose code is the other machine's as well: NumPy gives the same bits.
-        constants = constants_of(graph, identity, *_all_constants(plan))
+        constants = constants_of(graph, identity, plan.whole_constants, plan.whole_constants_read)
         return plan, tables_of(plan, files), constants, image_of(objects)
 
     def timings(self) -> TimingStore:
@@ -238,7 +239,13 @@ class CpuBackend:
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
             constants = constants_of(
-                graph, identity, *_all_constants(plan), bundles, self._packers, share
+                graph,
+                identity,
+                plan.whole_constants,
+                plan.whole_constants_read,
+                bundles,
+                self._packers,
+                share,
             )
             self._held(graph).keep(constants)
             everything, driver_code = code.result()
@@ -359,15 +366,6 @@ class _AtOnce(Executor):
 def _whole_keys(plan: Plan) -> list[Key]:
     """The code of a plan and of its bodies."""
     return [key for part in plan.whole() for key in _keys(*part.steps)]
-
-
-def _all_constants(plan: Plan) -> tuple[list[Constant], list[bool]]:
-    """A plan's constants and those of its bodies, and which of them are read."""
-    parts = list(plan.whole())
-    return (
-        [constant for part in parts for constant in part.constants],
-        [read for part in parts for read in part.constants_read],
-    )
 
 
 def _keys(*steps: Step) -> list[Key]:

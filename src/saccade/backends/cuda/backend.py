@@ -7,7 +7,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from saccade.backends.cuda.batches import keys_of, plan_keys
+from saccade.backends.cuda.batches import keys_of, whole_keys
+from saccade.backends.cuda.beside import bodies_of
 from saccade.backends.cuda.bundle import bundle_entries
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.codegen.disassemble import disassembled
@@ -52,7 +53,7 @@ class CudaBackend:
     Attributes:
         target: The GPU.
         fusions, preferred, nominal_threads, alignment: See `saccade.backend.Backend`.
-        side_by_side, reuse_slowdown: The same.
+        side_by_side, dense_bodies, reuse_slowdown: The same.
         cubins: Compiled code.
     """
 
@@ -62,6 +63,7 @@ class CudaBackend:
     nominal_threads = 1
     alignment = _ALIGNMENT
     side_by_side = True
+    dense_bodies = True
     reuse_slowdown = _REUSE_SLOWDOWN
 
     def __init__(self, options: Options, processes: Processes) -> None:
@@ -137,9 +139,9 @@ class CudaBackend:
         """
         del ahead
         _expect_kernels(plan)
-        codes = self._codes(plan_keys(plan))
+        codes = self._codes(whole_keys(plan))
         return CudaProgram(
-            open_device(), plan, codes, partial(packed_constant, graph, plan), identity
+            open_device(), plan, codes, partial(packed_constant, graph, plan), identity, bodies_of
         )
 
     def expect(
@@ -159,7 +161,7 @@ class CudaBackend:
         for plan in plans:
             _expect_kernels(plan)
         return self.identity(), bundle_entries(
-            (plan, self._codes(plan_keys(plan)), partial(packed_constant, graph, plan))
+            (plan, self._codes(whole_keys(plan)), partial(packed_constant, graph, plan))
             for plan in plans
         )
 
@@ -203,8 +205,8 @@ class CudaBackend:
 
 
 def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:
-    """A plan's constant as its kernels read it."""
-    one = plan.constants[index]
+    """A plan's constant as its kernels read it; those of bodies follow its own."""
+    one = plan.whole_constants[index]
     by_name = {value.name: array for value, array in graph.constants.items()}
     sources = [by_name[name] for name in one.sources]
     if one.packing is None:
@@ -226,7 +228,12 @@ def _expect_kernels(plan: Plan) -> None:
     for port in (*plan.inputs, *plan.outputs):
         if DType(port.dtype).is_narrow:
             raise OptionError(f"{port.name!r} is of type {port.dtype}, which is for the CPU alone")
-    lacking = [step for step in plan.steps if step.kernel is None]
+    lacking = [
+        step
+        for part in plan.whole()
+        for step in part.steps
+        if step.kernel is None and not step.bodies
+    ]
     if lacking:
         first = lacking[0]
         why = "; ".join(first.reasons) or "there is none"

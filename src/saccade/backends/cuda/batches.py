@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from saccade.backends.cuda.beside import whole_plans
 from saccade.backends.cuda.cubins import CodeKey, code_key, common_alignment
 from saccade.backends.cuda.runtime.batches import batches_of
 from saccade.kernels.cuda import kernel_named
@@ -19,7 +20,7 @@ from saccade.kernels.cuda import kernel_named
 if TYPE_CHECKING:
     from saccade.plan import Plan, Step
 
-__all__ = ["keys_of", "plan_keys"]
+__all__ = ["keys_of", "plan_keys", "whole_keys"]
 
 _LEAST = 4
 """Launches that are worth a table, which their programs read before they begin."""
@@ -58,6 +59,11 @@ def plan_keys(plan: Plan) -> list[CodeKey]:
             for number in each:
                 found[number] = keys[number]._replace(aligned=aligned, rows=True)
     return found
+
+
+def whole_keys(plan: Plan) -> list[CodeKey]:
+    """The same of a plan and of those that are run for the bodies in it, see `whole_plans`."""
+    return [key for part in whole_plans(plan) for key in plan_keys(part)]
 
 
 def _may_have_rows(key: CodeKey) -> bool:

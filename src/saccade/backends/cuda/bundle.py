@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from saccade.backends.cuda.beside import bodies_of
 from saccade.backends.cuda.codegen.compile import Cubin, decode_cubin, encode_cubin
 from saccade.backends.cuda.runtime.context import open_device
 from saccade.backends.cuda.runtime.program import CudaProgram
@@ -44,7 +45,8 @@ def bundle_entries(
             content = encode_cubin(cubin)
             names.append(f"code/{hashlib.sha256(content).hexdigest()[:32]}")
             entries[names[-1]] = content
-        for i, (one, read) in enumerate(zip(plan.constants, plan.constants_read, strict=True)):
+        each = zip(plan.whole_constants, plan.whole_constants_read, strict=True)
+        for i, (one, read) in enumerate(each):
             name = f"constant/{one.key}"
             if read and name not in entries:
                 entries[name] = np.ascontiguousarray(constant(i)).tobytes()
@@ -89,10 +91,10 @@ class CudaBundle:
 
         def constant(index: int) -> Array:
             # Packed already: type and shape are the kernels' business alone.
-            content = self._file.read(f"constant/{plan.constants[index].key}")
+            content = self._file.read(f"constant/{plan.whole_constants[index].key}")
             return np.frombuffer(content, np.uint8)
 
-        return CudaProgram(open_device(), plan, codes, constant, self._identity)
+        return CudaProgram(open_device(), plan, codes, constant, self._identity, bodies_of)
 
     def _plan(self, name: str) -> tuple[Plan, list[Cubin]]:
         try:

@@ -91,6 +91,7 @@ class ReferenceBackend:
         self.nominal_threads = planner.nominal_threads
         self.alignment = planner.alignment
         self.side_by_side = planner.side_by_side
+        self.dense_bodies = planner.dense_bodies
         self.reuse_slowdown = planner.reuse_slowdown
         self.least_flops = planner.least_flops
         self.identity = planner.identity

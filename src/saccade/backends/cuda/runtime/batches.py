@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -11,16 +12,38 @@ from typing import TYPE_CHECKING
 from saccade.waits import depths_of
 
 if TYPE_CHECKING:
+    from saccade.backends.cuda.runtime.graph import Launched, PhaseCode
     from saccade.plan import Plan
 
-__all__ = ["batches_of", "ordered"]
+__all__ = ["batches_of", "launched_of", "ordered"]
+
+
+def launched_of(plan: Plan, codes: Sequence[PhaseCode], part: int) -> Launched:
+    """What is launched between two steps with bodies, those with rows together.
+
+    Args:
+        plan: The plan.
+        codes: Of all its phases that have chunks.
+        part: How many steps with bodies come before.
+    """
+    waits, parts = plan.launch_waits, plan.launch_parts
+    in_rows = any(code.cubin.rows for code in codes)
+    if not in_rows and not any(parts):
+        return codes if part == 0 else (), waits
+    batches = [[number] for number in range(len(codes))]
+    if in_rows:
+        alike = [code.function if code.cubin.rows else None for code in codes]
+        batches = batches_of(plan, alike)
+    own, after = ordered([batch for batch in batches if parts[batch[0]] == part], waits)
+    each = ([codes[number] for number in batch] for batch in own)
+    return [replace(first, others=tuple(others)) for first, *others in each], after
 
 
 def batches_of(plan: Plan, codes: Sequence[Hashable | None]) -> list[list[int]]:
     """The launches by number, those that can be one launch together.
 
-    They have the same code, the same grid and the same integers; none waits for another one, and
-    how far their operands lie apart is the same at every run.
+    They have the same code, the same grid and the same integers; none waits for another one, no
+    step with bodies is between them, and how far their operands lie apart is the same at every run.
 
     Args:
         plan: The plan.
@@ -28,8 +51,8 @@ def batches_of(plan: Plan, codes: Sequence[Hashable | None]) -> list[list[int]]:
     """
     found: defaultdict[Hashable, list[int]] = defaultdict(list)
     launched = (phase for step in plan.steps for phase in step.phases if phase.chunks)
-    each = zip(codes, launched, depths_of(plan.launch_waits), strict=True)
-    for number, (code, phase, depth) in enumerate(each):
+    depths = zip(plan.launch_parts, depths_of(plan.launch_waits), strict=True)
+    for number, (code, phase, depth) in enumerate(zip(codes, launched, depths, strict=True)):
         if code is None:
             found[number].append(number)
             continue
@@ -50,9 +73,15 @@ def _moves_with(plan: Plan, base: int) -> int:
 def ordered(
     batches: Sequence[Sequence[int]], waits: Sequence[Sequence[int]]
 ) -> tuple[list[Sequence[int]], list[tuple[int, ...]]]:
-    """Batches in an order in which they may run, near the given one, and what each waits for."""
+    """Batches in an order in which they may run, near the given one, and what each waits for.
+
+    Launches that are in none of them are done by then.
+    """
     of = {launch: i for i, batch in enumerate(batches) for launch in batch}
-    needs = [{of[other] for launch in batch for other in waits[launch]} for batch in batches]
+    needs = [
+        {of[other] for launch in batch for other in waits[launch] if other in of}
+        for batch in batches
+    ]
     sorter = TopologicalSorter(dict(enumerate(needs)))
     sorter.prepare()
     ready: list[tuple[int, int]] = []

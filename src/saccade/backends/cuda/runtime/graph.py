@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from saccade.kernels.base import Integers
     from saccade.plan import Phase, Ref
 
-__all__ = ["Launches", "PhaseCode", "RecordedGraph", "check_arguments"]
+__all__ = ["Launched", "Launches", "PhaseCode", "RecordedGraph", "check_arguments"]
 
 _WARP = 32  # threads
 _SCRATCH = 2
@@ -46,6 +46,10 @@ class PhaseCode:
     cubin: Cubin
     function: int
     others: tuple[PhaseCode, ...] = ()
+
+
+Launched = tuple[Sequence[PhaseCode], Sequence[Sequence[int]]]
+"""What is launched, and for each the numbers of the earlier ones that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@
     program = CudaProgram(device, plan, codes, constant, identity)
 
 `codes` has the cubin of every phase of every step, in the plan's order, whether or not the phase
-has chunks. They may be compiled for pointers that are multiples of 16: every entry of the table of
-bases is one, so that a pointer is one if its `Ref.offset` is.
+has chunks; then those of bodies, as `whole_plans` has them. They may be compiled for pointers that
+are multiples of 16: every entry of the table of bases is one, so that a pointer is one if its
+`Ref.offset` is.
 
 Runs only enqueue: they return before the GPU is done, with results that are written on the stream
 that the run went to. That is the caller's if an input is an array on it (`DeviceArray.caller`),
@@ -17,26 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 from weakref import finalize
 
 import numpy as np
 
 from saccade.backends.cuda.runtime.array import DeviceArray
-from saccade.backends.cuda.runtime.batches import batches_of, ordered
+from saccade.backends.cuda.runtime.batches import launched_of
+from saccade.backends.cuda.runtime.clocks import clocks_of, timed_steps
 from saccade.backends.cuda.runtime.facts import phase_facts
-from saccade.backends.cuda.runtime.graph import (
-    Launches,
-    PhaseCode,
-    RecordedGraph,
-    check_arguments,
-)
-from saccade.backends.cuda.runtime.lengths import (
-    NUMBER_BYTES,
-    cut_on_device,
-    numbers_array,
-)
+from saccade.backends.cuda.runtime.graph import Launched, PhaseCode, RecordedGraph, check_arguments
+from saccade.backends.cuda.runtime.lengths import NUMBER_BYTES, cut_on_device, numbers_array
+from saccade.backends.cuda.runtime.turns import StepTurns
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import DType
 from saccade.locks import cached_property
@@ -47,11 +41,13 @@ if TYPE_CHECKING:
     from saccade.backends.cuda.runtime.memory import Arena
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
-    from saccade.plan import Plan
+    from saccade.plan import Plan, Step
     from saccade.profile.types import Facts, Reading
     from saccade.program import DeviceBuffer
 
 __all__ = ["CudaProgram"]
+
+Bodies = Callable[["Step"], Sequence["Plan"]]
 
 _ALIGNMENT = 16
 """Bytes; code is compiled for bases at multiples of so many."""
@@ -60,13 +56,17 @@ _ALIGNMENT = 16
 class CudaProgram:
     """A plan ready to run; may be called from several threads at once.
 
+    Launches between two loops or branches are a graph each; their bodies are programs.
+
     Args:
         device: The GPU, with what this process has on it.
-        plan: What to run; host steps are refused.
+        plan: What to run; host steps without bodies are refused.
         codes: The code of each phase.
-        constant: The plan's constant of a number as its kernels read it; asked only for those that
-            are read and that no other program has brought to the GPU.
+        constant: The constant of a number as kernels read it, of the plan or, behind those, of its
+            bodies; asked only for those that are read and that no other program has brought to the
+            GPU.
         identity: Of the constants: equal for programs whose equal constants may be shared.
+        bodies: What is run for a step's bodies: these, or several turns of one (`beside`).
 
     Raises:
         OptionError: If a step has no kernel.
@@ -82,12 +82,13 @@ class CudaProgram:
         codes: Sequence[Cubin],
         constant: Callable[[int], Array],
         identity: str,
+        bodies: Bodies = attrgetter("bodies"),
     ) -> None:
         self.device = device
         self.plan = plan
         _check(plan)
         # The finalizer has this very dictionary: it is changed, never replaced.
-        self._graphs: dict[int, tuple[int, RecordedGraph]] = {}
+        self._graphs: dict[int, tuple[int, list[RecordedGraph]]] = {}
         results = plan.outputs[: len(plan.outputs) - plan.counts]
         self._ports = [(port.shape, DType(port.dtype)) for port in results]
         held: list[tuple[str, str]] = []
@@ -99,7 +100,9 @@ class CudaProgram:
             device.enter()
             # Before anything is held, so that what follows may fail. At exit the driver frees all.
             finalize(self, _retire, device, self._graphs, held).atexit = False
-            self._codes = _loaded(device, plan, codes)
+            own = sum(len(step.phases) for step in plan.steps)
+            self._codes = _loaded(device, plan, codes[:own])
+            self._turns = _turns(self, codes[own:], constant, identity, bodies, held)
             for i, (one, read) in enumerate(zip(plan.constants, plan.constants_read, strict=True)):
                 if read:
                     key = (identity, f"{one.key} {one.nbytes}")
@@ -147,16 +150,33 @@ class CudaProgram:
         make = next((a.make for a in given if a.make is not None), DeviceArray.empty)
         results = tuple(make(device, shape, kind, stream) for shape, kind in self._ports)
         numbers = numbers_array(device, self.plan.counts, stream)
-        # A graph has at least one launch.
-        if not self._codes:
+        if not self._pieces:
             return results, numbers
         arena = device.arenas.take(self.plan.arena_bytes, stream)
         try:
             bases = self._table(arena.address, aligned, results, numbers)
-            self._graph(arena, bases, stream).launch(bases, stream)
+            self._go_through(arena, bases, stream)
         finally:
             device.arenas.give_back(arena, stream)
         return results, numbers
+
+    def turn(self, inputs: Sequence[DeviceArray], stream: int) -> tuple[DeviceArray, ...]:
+        """A run as a body, on the stream of the program around it.
+
+        Raises:
+            OutOfMemoryError: If the GPU has not what it needs.
+            DeviceError: If it was lost.
+        """
+        return self._enqueued(inputs, stream)[0]
+
+    def _go_through(self, arena: Arena, bases: Array, stream: int) -> None:
+        """All launches and steps with bodies, in order."""
+        graphs = iter(self._recorded(arena, bases, stream))
+        for piece in self._pieces:
+            if isinstance(piece, StepTurns):
+                piece.run(bases, stream)
+            else:
+                next(graphs).launch(bases, stream)
 
     def _aligned(self, one: DeviceArray, stream: int) -> DeviceArray:
         """Itself, or a copy where the code can read it."""
@@ -180,29 +200,34 @@ class CudaProgram:
             bases[end - self.plan.counts : end] += numbers.address
         return bases
 
-    def _graph(self, arena: Arena, bases: Array, stream: int) -> RecordedGraph:
-        """The graph over this arena, which nobody else has meanwhile."""
+    def _recorded(self, arena: Arena, bases: Array, stream: int) -> list[RecordedGraph]:
+        """The graphs over this arena, which nobody else has meanwhile."""
         # By the arena's `id`, which stays its own: arenas live as long as the device.
-        address, graph = self._graphs.get(id(arena), (None, None))
-        if graph is None or address != arena.address:
-            if graph is not None:  # the arena moved
+        address, graphs = self._graphs.get(id(arena), (None, []))
+        if address != arena.address:
+            if graphs:  # the arena moved
                 del self._graphs[id(arena)]
                 self.device.driver.synchronize()  # other runs may be on their way
-                graph.free()
-            graph = RecordedGraph(self.device.driver, *self._launched, bases, stream)
-            self._graphs[id(arena)] = arena.address, graph
-        return graph
+                for graph in graphs:
+                    graph.free()
+            graphs = []
+            # With whatever is made of them, so that the finalizer finds it.
+            self._graphs[id(arena)] = arena.address, graphs
+        for launched in [p for p in self._pieces if not isinstance(p, StepTurns)][len(graphs) :]:
+            graphs.append(RecordedGraph(self.device.driver, *launched, bases, stream))
+        return graphs
 
     @cached_property
-    def _launched(self) -> tuple[Sequence[PhaseCode], Sequence[Sequence[int]]]:
-        """What is launched, those with rows together, and what each of them waits for."""
-        codes, waits = self._codes, self.plan.launch_waits
-        if not any(code.cubin.rows for code in codes):
-            return codes, waits
-        alike = [code.function if code.cubin.rows else None for code in codes]
-        batches, after = ordered(batches_of(self.plan, alike), waits)
-        each = ([codes[number] for number in batch] for batch in batches)
-        return [replace(first, others=tuple(others)) for first, *others in each], after
+    def _pieces(self) -> list[Launched | StepTurns]:
+        """What runs one after the other: what is launched, and steps with bodies between that."""
+        found: list[Launched | StepTurns] = []
+        for part, turns in enumerate((None, *self._turns)):
+            if turns is not None:
+                found.append(turns)
+            launched = launched_of(self.plan, self._codes, part)
+            if launched[0]:  # a graph has at least one launch
+                found.append(launched)
+        return found
 
     def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
         plan = self.plan
@@ -219,67 +244,34 @@ class CudaProgram:
         """Clock readings in nanoseconds: for each phase in order, [repeat, 1, (start, end)].
 
         Launches follow one another, each between two events; after a run that is not counted.
-        Phases that are launched together share its time.
+        Phases that are launched together share its time. A step with bodies is one without a phase.
 
         Raises:
             OutOfMemoryError: If the GPU has not what it needs.
             DeviceError: If it was lost.
         """
         given = cast("Sequence[DeviceArray]", inputs)
-        phases = [(step, phase) for step in self.plan.steps for phase in step.phases]
         with self.device.driver.current():
             stream = self._entered(given)
             try:
-                clocks = self._clocked(given, stream, repeat, len(phases))
+                clocks = self._clocked(given, stream, repeat)
             except OutOfMemoryError as error:
                 raise self._out_of_memory(error) from error
-        return [(step, phase, clocks[:, i, None]) for i, (step, phase) in enumerate(phases)]
+        each = enumerate(timed_steps(self.plan))
+        return [(step, phase, clocks[:, i, None]) for i, (step, phase) in each]
 
-    def _clocked(
-        self, given: Sequence[DeviceArray], stream: int, repeat: int, phases: int
-    ) -> Array:
-        """[repeat, phases, (start, end)]; a phase without chunks takes no time."""
-        device, driver = self.device, self.device.driver
+    def _clocked(self, given: Sequence[DeviceArray], stream: int, repeat: int) -> Array:
+        """See `clocks_of`."""
+        device = self.device
         aligned = [self._aligned(one, stream) for one in given]
         results = [DeviceArray.empty(device, *port, stream) for port in self._ports]
         numbers = numbers_array(device, self.plan.counts, stream)
-        clocks, (codes, _) = np.zeros((repeat + 1, phases, 2)), self._launched
-        events = [driver.make_event(timed=True) for _ in range(len(codes) + 1)]
-        arena, offsets = device.arenas.take(self.plan.arena_bytes, stream), 0
+        arena = device.arenas.take(self.plan.arena_bytes, stream)
         try:
-            launches = Launches(codes, len(self._bases), driver.encoders)
             bases = self._table(arena.address, aligned, results, numbers)
-            launches.point(bases)
-            offsets = launches.place_rows(driver, bases, stream)
-            for clock in clocks:
-                driver.record(events[0], stream)
-                for launch, event in zip(launches.each, events[1:], strict=True):
-                    driver.launch(launch, stream)
-                    driver.record(event, stream)
-                driver.wait_stream(stream)
-                self._read(clock, codes, events)
+            return clocks_of(device.driver, self.plan, self._pieces, bases, stream, repeat)
         finally:
             device.arenas.give_back(arena, stream)
-            if offsets and driver.lost is None:
-                driver.free(offsets)
-        for event in events:
-            driver.free_event(event)
-        return clocks[1:]
-
-    def _read(self, clock: Array, codes: Sequence[PhaseCode], events: Sequence[int]) -> None:
-        """One run's readings, from the events around its launches; rows have equal shares."""
-        ends = [1e6 * self.device.driver.milliseconds(events[0], event) for event in events]
-        spans = {
-            one.number: (start + i * (end - start) / rows, start + (i + 1) * (end - start) / rows)
-            for code, (start, end) in zip(codes, pairwise(ends), strict=True)
-            for rows in [1 + len(code.others)]
-            for i, one in enumerate((code, *code.others))
-        }
-        at = 0.0
-        # Without chunks there was no launch, and so no event: such a phase ends as it begins.
-        for i in range(len(clock)):
-            clock[i] = spans.get(i, (at, at))
-            at = clock[i, 1]
 
     def micros(self, inputs: Sequence[DeviceBuffer], runs: int) -> float:
         """Microseconds of one of several runs on end by the GPU's clock, after one before them.
@@ -289,7 +281,7 @@ class CudaProgram:
             DeviceError: If it was lost.
         """
         given = cast("Sequence[DeviceArray]", inputs)
-        if not self._codes:
+        if not self._pieces:
             return 0.0
         with self.device.driver.current():
             stream = self._entered(given)
@@ -307,11 +299,10 @@ class CudaProgram:
         arena = device.arenas.take(self.plan.arena_bytes, stream)
         try:
             bases = self._table(arena.address, aligned, results, numbers)
-            graph = self._graph(arena, bases, stream)
-            graph.launch(bases, stream)
+            self._go_through(arena, bases, stream)
             driver.record(start, stream)
             for _ in range(runs):
-                graph.launch(bases, stream)
+                self._go_through(arena, bases, stream)
             driver.record(end, stream)
             driver.wait_stream(stream)
         finally:
@@ -331,23 +322,25 @@ class CudaProgram:
             return replace(self.plan.speeds, bandwidth=self.device.bandwidth())
 
     def facts(self) -> list[Facts]:
-        """Of the code of each phase: see `phase_facts`; nothing of a phase without chunks.
+        """Of each phase's code: see `phase_facts`; nothing where it has no chunks, nor of bodies.
 
         Raises:
             DeviceError: If it was lost.
         """
-        found: list[Facts] = [{} for step in self.plan.steps for _ in step.phases]
+        found: list[Facts] = [{} for _ in timed_steps(self.plan)]
+        places = [i for i, (_, phase) in enumerate(timed_steps(self.plan)) if phase is not None]
         with self.device.driver.current():
-            for code in self._launched[0]:
-                facts = phase_facts(self.device.driver, code)
-                for one in (code, *code.others):
-                    found[one.number] = facts
+            for piece in self._pieces:
+                for code in () if isinstance(piece, StepTurns) else piece[0]:
+                    facts = phase_facts(self.device.driver, code)
+                    for one in (code, *code.others):
+                        found[places[one.number]] = facts
         return found
 
 
 def _check(plan: Plan) -> None:
     for step in plan.steps:
-        if step.kernel is None:
+        if step.kernel is None and not step.bodies:
             raise OptionError(
                 f"device cuda has no kernel for {type(step.op).__name__} ({step.name}): "
                 f"{'; '.join(step.reasons) or 'none is listed'}"
@@ -363,10 +356,45 @@ def _loaded(device: DeviceContext, plan: Plan, codes: Sequence[Cubin]) -> list[P
     ]
 
 
+def _turns(
+    program: CudaProgram,
+    codes: Sequence[Cubin],
+    constant: Callable[[int], Array],
+    identity: str,
+    bodies: Bodies,
+    held: list[tuple[str, str]],
+) -> list[StepTurns]:
+    """The steps with bodies, for which there are these codes, and constants behind the plan's."""
+    device, plan = program.device, program.plan
+    found, code, known = [], 0, len(plan.constants)
+    for step in plan.steps:
+        inside, turns = bodies(step), []
+        for body in inside:
+            count = _phases(body, bodies)
+            of_body = partial(_behind, constant, known)
+            own = codes[code : code + count]
+            turns.append(CudaProgram(device, body, own, of_body, identity, bodies).turn)
+            code, known = code + count, known + len(body.whole_constants)
+        if turns:
+            beside = 1 if inside is step.bodies else inside[0].inputs[0].shape[0]
+            found.append(StepTurns(device, step, turns, beside, plan.constant_base, held))
+    return found
+
+
+def _phases(plan: Plan, bodies: Bodies) -> int:
+    """Of a plan and of what is run for the bodies in it."""
+    own = sum(len(step.phases) for step in plan.steps)
+    return own + sum(_phases(body, bodies) for step in plan.steps for body in bodies(step))
+
+
+def _behind(constant: Callable[[int], Array], first: int, index: int) -> Array:
+    return constant(first + index)
+
+
 def _retire(
     device: DeviceContext,
-    graphs: dict[int, tuple[int, RecordedGraph]],
+    graphs: dict[int, tuple[int, list[RecordedGraph]]],
     held: Sequence[tuple[str, str]],
 ) -> None:
-    frees = [graph.free for _, graph in graphs.values()]
+    frees = [graph.free for _, each in graphs.values() for graph in each]
     device.retire([*frees, *(partial(device.constants.let_go, key) for key in held)])
