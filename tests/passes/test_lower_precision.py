@@ -169,6 +169,17 @@ def test_gathers_round_what_they_take_from_and_not_indices():
     assert [v.dtype for v in after.nodes[0].inputs] == [BF16, DType.I64]
 
 
+def test_one_row_of_many_is_not_worth_rounding_all():
+    b = Single()
+    x, one = b.input(100, 4, 6), b.input(dtype=DType.I64)
+    y = b.map("relu($0)", b.map("relu($0)", b.op(Gather(0), x, one)))
+    after, remarks = lowered(b, y)
+    assert dtypes(after) == "float32 bfloat16 float32"
+    assert remarks["n0"] == "what it takes one of stays float32"
+    rounded = b.op(Gather(0), b.map("relu($0)", x), one)
+    assert dtypes(lowered(b, b.map("relu($0)", rounded))[0]).endswith("bfloat16 bfloat16 float32")
+
+
 def test_what_moves_on_to_the_caller_stays():
     b = Single()
     x = b.conv(b.input(1, 3, 4, 4), 8)

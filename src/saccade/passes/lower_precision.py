@@ -85,6 +85,8 @@ def refuse(editor: Editor, node: Node) -> str | None:
             return reason
     if isinstance(node.op, Move) and _moves_on(editor, node):
         return "what it moves stays float32"
+    if isinstance(node.op, Gather) and node.inputs[1].rank == 0 and _stays(editor, node.inputs[0]):
+        return "what it takes one of stays float32"
     if isinstance(node.op, SizeConstant):
         moved = any(v.dtype is DType.F32 and not _wanted_of_sizes(editor, v) for v in node.outputs)
         return None if moved else "it is held, as constants are"
@@ -102,11 +104,16 @@ def _wanted_of_sizes(editor: Editor, value: Value) -> bool:
 
 def _moves_on(editor: Editor, node: Node) -> bool:
     """Whether rounding in front of a movement would be a step of its own, and serve no product."""
-    source = node.inputs[0]
-    maker = editor.producer(source)
-    stays = source.dtype is DType.F32 and (maker is None or refuse(editor, maker) is not None)
     readers = editor.readers(node.output)
-    return stays and all(isinstance(reader.op, Pointwise) for reader in readers)
+    return _stays(editor, node.inputs[0]) and all(
+        isinstance(reader.op, Pointwise) for reader in readers
+    )
+
+
+def _stays(editor: Editor, value: Value) -> bool:
+    """Whether a value stays float32, so that who wants it rounded has to round it."""
+    maker = editor.producer(value)
+    return value.dtype is DType.F32 and (maker is None or refuse(editor, maker) is not None)
 
 
 def _wanted(editor: Editor, value: Value) -> str | None:
