@@ -74,11 +74,15 @@ def loops(text):
     """Bodies of the innermost loops: from a label to the branch back to it."""
     lines = [line.strip() for line in text.splitlines()]
     at = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
+    back = []
     for i, line in enumerate(lines):
         branch = re.match(r"(?:b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+, #\d+,|b)\s+(\.L\w+)", line)
-        start = at.get(branch[1], i) if branch else i
-        body = lines[start + 1 : i + 1]
-        if start < i and not any(one.endswith(":") for one in body):
+        if branch and at.get(branch[1], i) < i:
+            back.append((at[branch[1]], i))
+    for start, end in back:
+        inner = any(start < first and last < end for first, last in back)
+        if not inner:
+            body = lines[start + 1 : end + 1]
             yield [one for one in body if one and not one.startswith((".", "//", ";"))]
 
 
