@@ -42,6 +42,7 @@ class Description:
         cache_bandwidth: Bytes per microsecond from and to the last-level cache, one core.
         step: Microseconds of a phase that does nothing: 0.7 for arguments, claims and cold code,
             the rest for the barrier.
+        late: Whether what streams from the L2 cache and beyond comes late unless code asks for it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Description:
     l2_bandwidth: float
     cache_bandwidth: float
     step: float
+    late: bool = False
 
 
 _LINUX = "x86_64-unknown-linux-gnu"
@@ -95,14 +97,14 @@ _ALL = (
         "sapphire-rapids", "avx512", "GenuineIntel",
         frozenset((6, model) for model in (143, 167, 173, 174, 207)),
         _LINUX, "sapphirerapids", True, 48 << 10, 2 << 20, 260 << 20, 2,
-        2.8e3, _TWO, 0.5, 0.0, 31e3, 84e3, 28e3, 0.9,
+        2.8e3, _TWO, 0.5, 0.0, 31e3, 84e3, 28e3, 0.9, late=True,
     ),
     # The same where a hypervisor lets its tiles of matrices through: 2.1 TFLOP/s a core.
     Description(
         "sapphire-rapids-amx", "amx", "GenuineIntel",
         frozenset((6, model) for model in (143, 167, 173, 174, 207)),
         _LINUX, "sapphirerapids", True, 48 << 10, 2 << 20, 260 << 20, 2,
-        2.8e3, _TWO, 0.5, 2.1e6, 31e3, 84e3, 28e3, 0.9,
+        2.8e3, _TWO, 0.5, 2.1e6, 31e3, 84e3, 28e3, 0.9, late=True,
     ),
     # Two cores of an EPYC 7003, which older ones of the vendor are nearest to: 103 GFLOP/s a core,
     # 37 GB/s, 57 GB/s a core from the last-level cache; 32 bytes a cycle from L2, not measured.

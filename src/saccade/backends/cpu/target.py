@@ -124,11 +124,6 @@ class Target:
         return self.vector_isa == "avx512"
 
     @property
-    def waits_for_streams(self) -> bool:
-        """Whether what comes from the L2 cache and beyond comes late unless code asks for it."""
-        return self.cpu == "sapphirerapids"
-
-    @property
     def looks_up(self) -> bool:
         """Whether one instruction picks numbers from a table that fills two vectors."""
         return self.vector_isa == "avx512"

@@ -9,7 +9,16 @@ from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target
 from saccade.kernels.machine import Machine
 
-__all__ = ["Ports", "beyond_caches", "clock", "machine", "pairs_pay", "ports", "tile_clock"]
+__all__ = [
+    "Ports",
+    "beyond_caches",
+    "clock",
+    "machine",
+    "pairs_pay",
+    "ports",
+    "streams_late",
+    "tile_clock",
+]
 
 
 class Ports(NamedTuple):
@@ -59,6 +68,11 @@ def clock(target: Target) -> float:
 def pairs_pay(target: Target) -> bool:
     """Whether products of bfloat16 in pairs are faster than the same in float32."""
     return target.bf16 and description(target.machine).pairs > 1
+
+
+def streams_late(target: Target) -> bool:
+    """Whether what streams from the L2 cache and beyond comes late unless code asks for it."""
+    return description(target.machine).late
 
 
 def tile_clock(target: Target) -> float:

@@ -23,7 +23,7 @@ from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir import DType
 from saccade.kernels.cpu.base import CpuCall
-from saccade.kernels.cpu.machine import pairs_pay
+from saccade.kernels.cpu.machine import pairs_pay, streams_late
 
 __all__ = [
     "FEW",
@@ -92,7 +92,7 @@ def asks_early(target: Target, panel: int) -> bool:
     On processors that by themselves are late with what streams from the L2 cache. What the L1 cache
     may still hold is better left alone: a load that asks takes the place of one that reads.
     """
-    return target.waits_for_streams and panel >= _STREAMS
+    return panel >= _STREAMS and streams_late(target)
 
 
 @dataclass(frozen=True, slots=True)

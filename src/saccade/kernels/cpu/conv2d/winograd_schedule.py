@@ -29,7 +29,7 @@ from saccade.kernels.cpu.conv2d.winograd_points import (
     whole_tile,
 )
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
-from saccade.kernels.cpu.machine import clock, machine, ports
+from saccade.kernels.cpu.machine import clock, machine, ports, streams_late
 from saccade.kernels.machine import Machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "ranked"]
@@ -247,7 +247,7 @@ def _fused(form: _Form) -> Iterator[Schedule]:
         # Equal blocks, the same number for every thread.
         blocks = -(-tiles // max(1, scratch // row))
         cuts.append(max(1, min(-(-blocks // p.threads) * p.threads, tiles)))
-    ahead = _STEPS_AHEAD * nv if p.target.waits_for_streams else 0
+    ahead = _STEPS_AHEAD * nv if streams_late(p.target) else 0
     for blocks in dict.fromkeys(cuts):
         micros = _fused_micros(form, nv, row, blocks)
         yield Schedule(form.m, form.edges, False, nv, blocks, 1, ahead, p.stride, micros)
