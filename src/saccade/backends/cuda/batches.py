@@ -9,7 +9,8 @@ a table says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from saccade.backends.cuda.beside import whole_plans
@@ -50,7 +51,10 @@ def plan_keys(plan: Plan) -> list[CodeKey]:
     # What waits for what takes longer than all else here.
     if max(counts.values(), default=0) < _LEAST:
         return keys
-    alike = [key if counts[key] >= _LEAST and _may_have_rows(key) else None for key in launched]
+    alike = [
+        key if counts[key] >= _LEAST and _may_have_rows(key.kernel, key.config) else None
+        for key in launched
+    ]
     found = list(keys)
     for batch in batches_of(plan, alike):
         if len(batch) >= _LEAST:
@@ -66,7 +70,9 @@ def whole_keys(plan: Plan) -> list[CodeKey]:
     return [key for part in whole_plans(plan) for key in plan_keys(part)]
 
 
-def _may_have_rows(key: CodeKey) -> bool:
-    entry = kernel_named(key.kernel).entry(key.config)
+# Detectors have hundreds of launches of the same code, at every size.
+@lru_cache(maxsize=4096)
+def _may_have_rows(kernel: str, config: Hashable) -> bool:
+    entry = kernel_named(kernel).entry(config)
     # A tensor map is a parameter, of which there would have to be one for each row.
     return not entry.descriptors and not entry.gluon
