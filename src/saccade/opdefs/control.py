@@ -56,6 +56,13 @@ class Loop(BodyOp):
         rows = (TensorType(t.dtype, (self.room or 0, *t.shape)) for t in gathered)
         return (*kept, *rows, _ONE)
 
+    @property
+    def steady(self) -> bool:
+        """Whether turns say all the same of the next one: a constant, or that they were made."""
+        (body,) = self.bodies
+        again = body.outputs[0]
+        return again == 1 or body.inputs <= again < body.inputs + len(body.constants)
+
     def play(self, turns: Sequence[Turn], operands: Sequence[Array]) -> list[Array]:
         """See the base class."""
         (body,) = self.bodies

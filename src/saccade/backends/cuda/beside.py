@@ -23,8 +23,8 @@ _ALIGNMENT = 256  # bytes, of whatever lies in the arena
 _MOST = 32
 """Turns side by side (by eye: what launches take is shared by so many)."""
 _MEMORY = 256 << 20
-"""Bytes that they may take together: six turns of Mask R-CNN, which then takes 10.6 ms for 23.0 with
-one, 14.0 with three, 10.4 with twelve and 10.3 with 28 (H200)."""
+"""Bytes that they may take together: six turns of Mask R-CNN, which takes 10.6 ms then, 23.0 with
+one, 14.0 with three, 10.4 with twelve, 10.3 with 28 (H200)."""
 _STEPS = 1024  # of all of them: each costs a new size 0.1 ms to plan (by eye)
 
 
@@ -32,11 +32,8 @@ def turns_beside(step: Step) -> int:
     """How many turns of a loop run side by side; 1 where they wait for each other."""
     if not isinstance(step.op, Loop) or step.op.carried or len(step.bodies) != 1:
         return 1
-    (body,), (inside,) = step.bodies, step.op.bodies
-    again = inside.outputs[0]
-    # A constant, or what says that this turn was to be made.
-    known = again == 1 or inside.inputs <= again < inside.inputs + len(inside.constants)
-    if not known or any(one.kernel is None for one in body.steps):
+    (body,) = step.bodies
+    if not step.op.steady or any(one.kernel is None for one in body.steps):
         return 1
     room = step.op.room if isinstance(step.op.room, int) else _MOST
     each = body.arena_bytes + body.output_bytes + NUMBER_BYTES * body.counts + 2 * _ALIGNMENT

@@ -140,16 +140,13 @@ class StepTurns:
         results: Sequence[DeviceArray],
         stream: int,
     ) -> None:
-        (turn,), (body,) = self._bodies, op.bodies
+        (turn,) = self._bodies
         most, going = int(self._read(operands, 0).item()), bool(self._read(operands, 1).item())
         carried, read = operands[2 : 2 + op.carried], operands[2 + op.carried :]
         gathered = results[op.carried : -1]
         for rows in gathered:
             if rows.nbytes:
                 self._device.driver.fill(rows.address, 0, rows.nbytes, stream)
-        # A constant, or what says that this turn was to be made: the first turn's is every turn's.
-        again = body.outputs[0]
-        same = again == 1 or body.inputs <= again < body.inputs + len(body.constants)
         number = 0
         while going and number < most:
             op.check_turn(number, gathers=bool(gathered))
@@ -158,7 +155,7 @@ class StepTurns:
             carried = found[: op.carried]
             for rows, row in zip(gathered, found[op.carried :], strict=True):
                 self._copy(row, rows.address + number * row.nbytes, stream)
-            if number == 0 or not same:
+            if number == 0 or not op.steady:
                 going = bool(more.numpy().item())
             number += 1
         for value, place in zip(carried, results, strict=False):
