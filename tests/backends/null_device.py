@@ -87,6 +87,7 @@ class NullBackend:
     nominal_threads = 1
     alignment = 256
     side_by_side = False
+    dense_bodies = False
     reuse_slowdown = 1.5
 
     def __init__(self) -> None:
