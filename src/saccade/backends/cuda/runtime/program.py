@@ -15,9 +15,10 @@ else one of this thread's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 from weakref import finalize
@@ -79,7 +80,7 @@ class CudaProgram:
         self,
         device: DeviceContext,
         plan: Plan,
-        codes: Sequence[Cubin],
+        codes: Iterable[Cubin],
         constant: Callable[[int], Array],
         identity: str,
         bodies: Bodies = attrgetter("bodies"),
@@ -101,8 +102,9 @@ class CudaProgram:
             # Before anything is held, so that what follows may fail. At exit the driver frees all.
             finalize(self, _retire, device, self._graphs, held).atexit = False
             own = sum(len(step.phases) for step in plan.steps)
-            self._codes = _loaded(device, plan, codes[:own])
-            self._turns = _turns(self, codes[own:], constant, identity, bodies, held)
+            rest = iter(codes)
+            self._codes = _loaded(device, plan, tuple(islice(rest, own)))
+            self._turns = _turns(self, rest, constant, identity, bodies, held)
             for i, (one, read) in enumerate(zip(plan.constants, plan.constants_read, strict=True)):
                 if read:
                     key = (identity, f"{one.key} {one.nbytes}")
@@ -213,9 +215,14 @@ class CudaProgram:
             graphs = []
             # With whatever is made of them, so that the finalizer finds it.
             self._graphs[id(arena)] = arena.address, graphs
-        for launched in [p for p in self._pieces if not isinstance(p, StepTurns)][len(graphs) :]:
+        for launched in self._launched[len(graphs) :]:
             graphs.append(RecordedGraph(self.device.driver, *launched, bases, stream))
         return graphs
+
+    @cached_property
+    def _launched(self) -> list[Launched]:
+        """Of `_pieces` what is launched."""
+        return [piece for piece in self._pieces if not isinstance(piece, StepTurns)]
 
     @cached_property
     def _pieces(self) -> list[Launched | StepTurns]:
@@ -330,11 +337,10 @@ class CudaProgram:
         found: list[Facts] = [{} for _ in timed_steps(self.plan)]
         places = [i for i, (_, phase) in enumerate(timed_steps(self.plan)) if phase is not None]
         with self.device.driver.current():
-            for piece in self._pieces:
-                for code in () if isinstance(piece, StepTurns) else piece[0]:
-                    facts = phase_facts(self.device.driver, code)
-                    for one in (code, *code.others):
-                        found[places[one.number]] = facts
+            for code in (code for codes, _ in self._launched for code in codes):
+                facts = phase_facts(self.device.driver, code)
+                for one in (code, *code.others):
+                    found[places[one.number]] = facts
         return found
 
 
@@ -358,33 +364,25 @@ def _loaded(device: DeviceContext, plan: Plan, codes: Sequence[Cubin]) -> list[P
 
 def _turns(
     program: CudaProgram,
-    codes: Sequence[Cubin],
+    codes: Iterator[Cubin],
     constant: Callable[[int], Array],
     identity: str,
     bodies: Bodies,
     held: list[tuple[str, str]],
 ) -> list[StepTurns]:
-    """The steps with bodies, for which there are these codes, and constants behind the plan's."""
+    """The steps with bodies, whose programs take their codes, and constants behind the plan's."""
     device, plan = program.device, program.plan
-    found, code, known = [], 0, len(plan.constants)
+    found, known = [], len(plan.constants)
     for step in plan.steps:
         inside, turns = bodies(step), []
         for body in inside:
-            count = _phases(body, bodies)
             of_body = partial(_behind, constant, known)
-            own = codes[code : code + count]
-            turns.append(CudaProgram(device, body, own, of_body, identity, bodies).turn)
-            code, known = code + count, known + len(body.whole_constants)
+            turns.append(CudaProgram(device, body, codes, of_body, identity, bodies).turn)
+            known += len(body.whole_constants)
         if turns:
             beside = 1 if inside is step.bodies else inside[0].inputs[0].shape[0]
             found.append(StepTurns(device, step, turns, beside, plan.constant_base, held))
     return found
-
-
-def _phases(plan: Plan, bodies: Bodies) -> int:
-    """Of a plan and of what is run for the bodies in it."""
-    own = sum(len(step.phases) for step in plan.steps)
-    return own + sum(_phases(body, bodies) for step in plan.steps for body in bodies(step))
 
 
 def _behind(constant: Callable[[int], Array], first: int, index: int) -> Array:

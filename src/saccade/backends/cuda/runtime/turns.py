@@ -78,24 +78,63 @@ class StepTurns:
         operands = [self._at(slot, bases, stream) for slot in self._step.read]
         results = [self._at(slot, bases, stream) for slot in self._step.outputs]
         if len(self._bodies) == 1:
-            loop = self._loop if self._beside == 1 else self._loop_beside
-            loop(cast("Loop", self._step.op), operands, results, stream)
+            self._loop(operands, results, stream)
             return
         chosen = self._bodies[0 if bool(self._read(operands, 0).item()) else 1]
         for found, place in zip(chosen(operands[1:], stream), results, strict=True):
             self._copy(found, place.address, stream)
 
-    def _loop_beside(
+    def _loop(
+        self, operands: Sequence[DeviceArray], results: Sequence[DeviceArray], stream: int
+    ) -> None:
+        op = cast("Loop", self._step.op)
+        most, going = int(self._read(operands, 0).item()), bool(self._read(operands, 1).item())
+        asked, gathered = most if going else 0, results[op.carried : -1]
+        play = self._by_turns if self._beside == 1 else self._side_by_side
+        made = play(op, asked, operands[2:], results, stream)
+        for rows in gathered:
+            done = made * (rows.nbytes // max(1, rows.shape[0]))
+            if rows.nbytes > done:
+                self._device.driver.fill(rows.address + done, 0, rows.nbytes - done, stream)
+        self._copy(self._number(made, stream), results[-1].address, stream)
+
+    def _by_turns(
         self,
         op: Loop,
+        asked: int,
         operands: Sequence[DeviceArray],
         results: Sequence[DeviceArray],
         stream: int,
-    ) -> None:
-        """A loop whose turns do not wait for each other, so many at a time."""
-        (turn,), *gathered = self._bodies, *results[:-1]
-        most, going = int(self._read(operands, 0).item()), bool(self._read(operands, 1).item())
-        count, first = max(0, most) if going else 0, 0
+    ) -> int:
+        """One turn after the other; how many were made of those that were asked for."""
+        (turn,), gathered = self._bodies, results[op.carried : -1]
+        carried, read = operands[: op.carried], operands[op.carried :]
+        number, going = 0, True
+        while going and number < asked:
+            op.check_turn(number, gathers=bool(gathered))
+            told = (self._number(number, stream), self._going(stream))
+            more, *found = turn((*told, *carried, *read), stream)
+            carried = found[: op.carried]
+            for rows, row in zip(gathered, found[op.carried :], strict=True):
+                self._copy(row, rows.address + number * row.nbytes, stream)
+            if number == 0 or not op.steady:
+                going = bool(more.numpy().item())
+            number += 1
+        for value, place in zip(carried, results, strict=False):
+            self._copy(value, place.address, stream)
+        return number
+
+    def _side_by_side(
+        self,
+        op: Loop,
+        asked: int,
+        operands: Sequence[DeviceArray],
+        results: Sequence[DeviceArray],
+        stream: int,
+    ) -> int:
+        """The same where turns do not wait for each other, so many at a time."""
+        (turn,), gathered = self._bodies, results[:-1]
+        count, first = max(0, asked), 0
         if count and not self._goes_on(op, operands, stream):
             count = 1
         for last in (op.most, op.room):
@@ -105,8 +144,8 @@ class StepTurns:
         while first < count:
             # The last ones begin earlier where they are fewer: their turns give the same again.
             begin = max(0, min(first, count - self._beside))
-            asked = (self._numbers_from(begin, count, stream), self._going(stream))
-            _, *found = turn((*asked, *operands[2:]), stream)
+            told = (self._numbers_from(begin, count, stream), self._going(stream))
+            _, *found = turn((*told, *operands), stream)
             made = min(self._beside, count - begin)
             for rows, fresh in zip(gathered, found, strict=True):
                 row = fresh.nbytes // self._beside
@@ -115,52 +154,19 @@ class StepTurns:
                         rows.address + begin * row, fresh.address, made * row, stream
                     )
             first = begin + made
-        for rows in gathered:
-            row = rows.nbytes // max(1, rows.shape[0])
-            if rows.nbytes > count * row:
-                behind = rows.nbytes - count * row
-                self._device.driver.fill(rows.address + count * row, 0, behind, stream)
-        self._copy(self._number(count, stream), results[-1].address, stream)
+        return count
 
     def _goes_on(self, op: Loop, operands: Sequence[DeviceArray], stream: int) -> bool:
         """Whether each turn says that there is another one, which all say alike."""
         (turn,), (body,) = self._bodies, op.bodies
         if body.outputs[0] == 1:
             return True
+        # A constant, which is on the GPU alone: turns of the first run are made once more for it.
         if self._again is None:
-            asked = (self._numbers_from(0, 1, stream), self._going(stream))
-            more, *_ = turn((*asked, *operands[2:]), stream)
+            told = (self._numbers_from(0, 1, stream), self._going(stream))
+            more, *_ = turn((*told, *operands), stream)
             self._again = bool(more.numpy().flat[0])
         return self._again
-
-    def _loop(
-        self,
-        op: Loop,
-        operands: Sequence[DeviceArray],
-        results: Sequence[DeviceArray],
-        stream: int,
-    ) -> None:
-        (turn,) = self._bodies
-        most, going = int(self._read(operands, 0).item()), bool(self._read(operands, 1).item())
-        carried, read = operands[2 : 2 + op.carried], operands[2 + op.carried :]
-        gathered = results[op.carried : -1]
-        for rows in gathered:
-            if rows.nbytes:
-                self._device.driver.fill(rows.address, 0, rows.nbytes, stream)
-        number = 0
-        while going and number < most:
-            op.check_turn(number, gathers=bool(gathered))
-            asked = (self._number(number, stream), self._going(stream))
-            more, *found = turn((*asked, *carried, *read), stream)
-            carried = found[: op.carried]
-            for rows, row in zip(gathered, found[op.carried :], strict=True):
-                self._copy(row, rows.address + number * row.nbytes, stream)
-            if number == 0 or not op.steady:
-                going = bool(more.numpy().item())
-            number += 1
-        for value, place in zip(carried, results, strict=False):
-            self._copy(value, place.address, stream)
-        self._copy(self._number(number, stream), results[-1].address, stream)
 
     def _at(self, slot: Slot, bases: Array, stream: int) -> DeviceArray:
         """What lies there."""
