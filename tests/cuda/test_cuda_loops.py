@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -175,6 +176,15 @@ def test_launches_of_turns_side_by_side_are_one():
     assert all(key.rows for key in keys)
     codes = [key._replace(aligned=()) for key in keys]
     assert len(batches_of(several, codes)) == len(step.bodies[0].steps)
+
+
+def test_turns_side_by_side_take_a_part_of_the_memory():
+    (step,) = loops(Played(pasted()).program({"n": np.array(1), "x": X}))
+    (body,) = step.bodies
+    for name, nbytes, turns in (("h200", 200, 5), ("l4", 200, 1), ("l4", 60, 3), ("h200", 2e3, 1)):
+        speeds = replace(body.speeds, name=name)
+        large = replace(body, arena_bytes=int(nbytes) << 20, speeds=speeds)
+        assert turns_beside(replace(step, bodies=(large,))) == turns
 
 
 def test_turns_side_by_side_stay_within_their_limits():

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from pass_graphs import Build
 
+from saccade.backends.cuda.fusions import GatheredPointwise
 from saccade.backends.cuda.passes import passes_of, tell_numbers
 from saccade.errors import ModelError
 from saccade.ir import Count, DType, Factor, IndexMap, Node, TensorType, Value
 from saccade.ir.dim import minimum, mul, symbol
+from saccade.ir.expr import parse
 from saccade.ir.verify import verify
-from saccade.opdefs import Move, NonZero, RoiAlign, TopK
+from saccade.opdefs import Gather, Move, NonZero, Pointwise, RoiAlign, TopK
 from saccade.options import Options
 from saccade.passes import apply
 
@@ -71,6 +73,81 @@ def test_other_boxes_stay(rows, late):
     before, _ = graph(rows, late=late)
     after, _ = apply(tell_numbers.PASS, before)
     assert after.nodes == before.nodes
+
+
+WIDE = 1 << 13  # elements of each of forty rows, which are worth telling
+
+
+def walked(made, rows=FOUND, *, width=WIDE, late=False, dtype=DType.F32):
+    """What `made` gives of as many rows as there are marks, and their number."""
+    b = Build()
+    x, marks = b.input(40, width, dtype=dtype), b.input(40, dtype=DType.BOOL)
+    number = Value("number", DType.I64, (1,))
+    found = Node(
+        NonZero(FOUND), (marks,), (Value("places", DType.I64, (1, FOUND)), number), "marks"
+    )
+    cut = Value("cut", dtype, (rows, width))
+    factors = Factor(rows, 0), Factor(width, 1)
+    moved = Node(Move(IndexMap(((40,), (width,)), factors, (1, 1))), (x,), (cut,), "cut")
+    at = Value("at", DType.I64, (rows,))
+    column = IndexMap(((1,), (FOUND,)), (Factor(rows, 1),), (1,))
+    columns = Node(Move(column), (found.outputs[0],), (at,), "at")
+    op, operands = made(cut, at, x)
+    (kind,) = op.infer([value.type for value in operands])
+    y = Value("y", kind.dtype, kind.shape)
+    last = Node(op, operands, (y,), "y")
+    # What nobody reads passes take out.
+    read = [maker for maker in (moved, columns) if maker.output in operands]
+    nodes = [*read, last, found] if late else [found, *read, last]
+    return counted(b, nodes, (y, number)), number
+
+
+def doubled(cut, at, x):
+    return Pointwise(parse("mul($0, 2.0)"), DType.F32), (cut,)
+
+
+def taken(cut, at, x):
+    return Gather(0), (x, at)
+
+
+def summed(cut, at, x):
+    op = GatheredPointwise(parse("add($0, $1)"), DType.F32, ((0, 0), (-1, -1)))
+    return op, (x, cut, at)
+
+
+@pytest.mark.parametrize("rows", [FOUND, minimum(FOUND, 37)])
+@pytest.mark.parametrize(
+    ("made", "picks"),
+    [(doubled, ((-1, -1),)), (taken, ((0, 0),)), (summed, ((0, 0), (-1, -1)))],
+)
+def test_the_number_of_rows_of_a_result_is_an_operand(made, picks, rows):
+    before, number = walked(made, rows)
+    after, _ = apply(tell_numbers.PASS, before)
+    verify(after)
+    node = after.nodes[-1]
+    assert isinstance(node.op, GatheredPointwise)
+    assert (node.op.picks, node.op.counted) == (picks, (0,))
+    assert node.inputs == (*before.nodes[-1].inputs, number)
+    again, _ = apply(tell_numbers.PASS, after)
+    assert again.nodes == after.nodes
+
+
+def test_small_results_and_unknown_numbers_stay():
+    late = walked(doubled, late=True), walked(doubled, mul(FOUND, 2)), walked(doubled, 40)
+    for before, _ in (*late, walked(doubled, width=100), walked(taken, width=100)):
+        assert apply(tell_numbers.PASS, before)[0].nodes == before.nodes
+
+
+def test_results_of_an_image_that_may_have_any_size_are_told_by_how_large_it_usually_is():
+    for width, told in ((symbol("w"), False), (mul(symbol("w"), symbol("h")), True)):
+        before, _ = walked(doubled, width=width)
+        after, _ = apply(tell_numbers.PASS, before)
+        assert isinstance(after.nodes[-1].op, GatheredPointwise) == told
+
+
+def test_slices_of_what_arithmetic_does_not_know_stay():
+    before, _ = walked(taken, dtype=DType.U8)
+    assert apply(tell_numbers.PASS, before)[0].nodes == before.nodes
 
 
 def test_it_is_the_last_of_the_passes():

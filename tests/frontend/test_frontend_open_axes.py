@@ -81,6 +81,8 @@ OF_SOME = {
     "the smallest": ROWS + "y = ReduceMin(r)",
     "the place of the largest": ROWS + "y = ArgMax<axis=0>(r)",
     "the place of the smallest": ROWS + "y = ArgMin<axis=0, keepdims=0>(rs)",
+    "the last place of the smallest": ROWS + "y = ArgMin<axis=0, select_last_index=1>(r)",
+    "the place of the largest integer": ROWS + "q = Cast<to=7>(r) y = ArgMax<axis=0, keepdims=0>(q)",
     "the last one by a tuple": ROWS + "ix = Unsqueeze(m1, v0) y = GatherND(r, ix)",
     "two elements from the end": ROWS + "y = GatherND(r, ends)",
     "the last one": ROWS + "y = Gather<axis=0>(r, m1)",

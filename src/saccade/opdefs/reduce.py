@@ -97,22 +97,30 @@ class Reduce(Op):
 
 @dataclass(frozen=True)
 class ArgReduce(Op):
-    """Where along an axis the largest or smallest element stands, as int64. Operands: x.
+    """Where along an axis the largest or smallest element stands, as int64.
+
+    Operands: x; where `counted` is set int64 [1], how many elements along the axis are true: the
+    others are not looked at, and of none the place may be any within the axis.
 
     Attributes:
         kind: "argmax" or "argmin".
         axis: The reduced axis, counted from 0.
         keepdims: Whether it stays as an axis of 1.
         select_last: Of equal elements the last, not the first.
+        counted: Whether there is a number of elements.
     """
 
     kind: str
     axis: int
     keepdims: bool = True
     select_last: bool = False
+    counted: bool = False
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        expect_count(self, inputs, 1)
+        expect_count(self, inputs, 1 + self.counted)
+        if self.counted:
+            number = inputs[1] == TensorType(DType.I64, (1,))
+            expect(self, number, "a number of elements must be int64 [1]")
         shape = inputs[0].shape
         expect(self, self.kind in ("argmax", "argmin"), f"kind {self.kind!r}")
         expect_axis(self, self.axis, len(shape))
@@ -120,7 +128,11 @@ class ArgReduce(Op):
         return (TensorType(DType.I64, _reduced(shape, (self.axis,), self.keepdims)),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        x = np.flip(inputs[0], self.axis) if self.select_last else inputs[0]
+        x = inputs[0]
+        if self.counted:
+            true = min(max(1, int(inputs[1][0])), x.shape[self.axis])
+            x = np.take(x, range(true), self.axis)
+        x = np.flip(x, self.axis) if self.select_last else x
         find = np.argmax if self.kind == "argmax" else np.argmin
         at = np.asarray(find(x, axis=self.axis, keepdims=self.keepdims), dtype=np.int64)
         return (x.shape[self.axis] - 1 - at if self.select_last else at,)

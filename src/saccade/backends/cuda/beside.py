@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from saccade.backends.cuda.gpus import gpu
 from saccade.backends.cuda.runtime.lengths import NUMBER_BYTES
 from saccade.backends.cuda.runtime.turns import TURN_BYTES
 from saccade.ir import DType
@@ -22,9 +23,9 @@ __all__ = ["bodies_of", "turns_beside", "whole_plans"]
 _ALIGNMENT = 256  # bytes, of whatever lies in the arena
 _MOST = 32
 """Turns side by side (by eye: what launches take is shared by so many)."""
-_MEMORY = 256 << 20
-"""Bytes that they may take together: six turns of Mask R-CNN, which takes 10.6 ms then, 23.0 with
-one, 14.0 with three, 10.4 with twelve, 10.3 with 28 (H200)."""
+_SHARE = 128
+"""Of a GPU's memory they may take one part of so many together: on an H200 1.1 GB, six turns of
+Keypoint R-CNN, which takes 4.9 ms then, 20.5 with one, 4.2 with twelve."""
 _STEPS = 1024  # of all of them: each costs a new size 0.1 ms to plan (by eye)
 
 
@@ -35,9 +36,10 @@ def turns_beside(step: Step) -> int:
     (body,) = step.bodies
     if not step.op.steady or any(one.kernel is None for one in body.steps):
         return 1
+    most = gpu(body.speeds.name).memory // _SHARE
     room = step.op.room if isinstance(step.op.room, int) else _MOST
     each = body.arena_bytes + body.output_bytes + NUMBER_BYTES * body.counts + 2 * _ALIGNMENT
-    return max(1, min(_MOST, room, _MEMORY // each, _STEPS // max(1, len(body.steps))))
+    return max(1, min(_MOST, room, most // each, _STEPS // max(1, len(body.steps))))
 
 
 def bodies_of(step: Step) -> tuple[Plan, ...]:

@@ -24,6 +24,7 @@ class Gpu:
         bandwidth: Bytes per microsecond from and to memory.
         cached: The same from the L2 cache, as TMA reaches it.
         cache: Bytes of the L2 cache.
+        memory: Bytes of memory, of the model that has least.
     """
 
     name: str
@@ -36,19 +37,22 @@ class Gpu:
     bandwidth: float
     cached: float
     cache: int
+    memory: int
 
 
 _ALL = (
     # Copy and 8192³ product as measured on one (4.24 TB/s, 677 TFLOP/s on random data). Both have
     # the same L2 cache, whose rate was fitted to convolutions on each; others' are estimates.
-    Gpu("h200", "NVIDIA H200", 90, 132, 227 << 10, 67e6, 677e6, 4.24e6, 11.9e6, 50 << 20),
-    Gpu("h100", "NVIDIA H100", 90, 132, 227 << 10, 67e6, 677e6, 3.0e6, 11.9e6, 50 << 20),
-    Gpu("a100", "NVIDIA A100", 80, 108, 163 << 10, 19.5e6, 312e6, 1.6e6, 4.5e6, 40 << 20),
-    Gpu("a10", "NVIDIA A10", 86, 72, 99 << 10, 31e6, 125e6, 0.5e6, 1.4e6, 6 << 20),
-    Gpu("l4", "NVIDIA L4", 89, 58, 99 << 10, 30e6, 121e6, 0.27e6, 0.76e6, 48 << 20),
-    Gpu("b200", "NVIDIA B200", 100, 148, 227 << 10, 75e6, 1800e6, 6.5e6, 18.2e6, 126 << 20),
+    Gpu("h200", "NVIDIA H200", 90, 132, 227 << 10, 67e6, 677e6, 4.24e6, 11.9e6, 50 << 20,
+        140 << 30),
+    Gpu("h100", "NVIDIA H100", 90, 132, 227 << 10, 67e6, 677e6, 3.0e6, 11.9e6, 50 << 20, 80 << 30),
+    Gpu("a100", "NVIDIA A100", 80, 108, 163 << 10, 19.5e6, 312e6, 1.6e6, 4.5e6, 40 << 20, 40 << 30),
+    Gpu("a10", "NVIDIA A10", 86, 72, 99 << 10, 31e6, 125e6, 0.5e6, 1.4e6, 6 << 20, 24 << 30),
+    Gpu("l4", "NVIDIA L4", 89, 58, 99 << 10, 30e6, 121e6, 0.27e6, 0.76e6, 48 << 20, 24 << 30),
+    Gpu("b200", "NVIDIA B200", 100, 148, 227 << 10, 75e6, 1800e6, 6.5e6, 18.2e6, 126 << 20,
+        180 << 30),
     Gpu("rtx4090", "NVIDIA GeForce RTX 4090",
-        89, 128, 99 << 10, 82e6, 165e6, 0.95e6, 2.7e6, 72 << 20),
+        89, 128, 99 << 10, 82e6, 165e6, 0.95e6, 2.7e6, 72 << 20, 24 << 30),
 )  # fmt: skip
 """The first of an architecture is the one that is planned for where only that is known."""
 GPUS = {one.name: one for one in _ALL}

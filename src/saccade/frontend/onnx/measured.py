@@ -188,8 +188,9 @@ def sliced(call: OnnxNode, x: Value, axis: int, start: Value | int, end: Value |
     if start != 0:
         inside = apply("max", apply("sub", arg(2), const(1)), const(0))
         there = apply("clip", apply("add", arg(0), arg(1)), const(0), inside)
-        operands = places(call, most), first, build.sized(room, call.name)
-        x = call.emit(Gather(axis), x, call.emit(Pointwise(there, DType.I64), *operands))
+        along = reopened(call, places(call, most), 0, rows)
+        operands = along, first, build.sized(room, call.name)
+        return call.emit(Gather(axis), x, call.emit(Pointwise(there, DType.I64), *operands))
     return reopened(call, x, axis, rows)
 
 
@@ -251,11 +252,7 @@ def rearranged(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     for axis in range(lead, x.rank):
         wide = close(call, wide, axis)
     flat = reshaped(call, wide, (*x.shape[:lead], product(room)))
-    sizes = [_opened(call, size) for size in new]
-    picked = call.emit(Gather(lead), flat, _places(call, old, room, new))
-    for axis, size in enumerate(sizes, start=lead):
-        picked = reopened(call, picked, axis, size)
-    return picked
+    return call.emit(Gather(lead), flat, _places(call, old, room, new))
 
 
 def _opened(call: OnnxNode, size: Dim) -> Dim:
@@ -286,10 +283,9 @@ def _places(call: OnnxNode, old: Sequence[Dim], room: Sequence[Dim], new: Sequen
 
     linear = const(0)
     for axis, size in enumerate(new):
-        most = planned(call, size)
-        along = reshaped(
-            call, places(call, most), tuple(most if a == axis else 1 for a in range(len(new)))
-        )
+        rows = _opened(call, size)
+        along = reopened(call, places(call, planned(call, size)), 0, rows)
+        along = reshaped(call, along, tuple(rows if a == axis else 1 for a in range(len(new))))
         linear = apply("add", apply("mul", linear, extent(size)), operand(along))
     # The innermost axis first; what is left is the place along those outside of it.
     at: Expr = const(0)

@@ -127,6 +127,8 @@ def _mixed_axes(op: Op, rank: int) -> Sequence[int]:
         return op.axes
     if isinstance(op, LayerNorm):
         return range(op.axis, rank)
+    if isinstance(op, ArgReduce) and op.counted:
+        return ()  # it is told how many of the elements are true
     assert isinstance(op, (ArgReduce, CumSum, LpNormalize, Softmax))
     return (op.axis,)
 

@@ -21,6 +21,7 @@ from saccade.kernels.cases.base import (
     WHOLE,
     Case,
     CaseStorage,
+    Given,
     Normal,
     Operand,
     Result,
@@ -67,6 +68,12 @@ def _arg(
     return Case(name, op, (Operand(shape, dtype, values=values),), terms=0)
 
 
+def _arg_of(name: str, op: ArgReduce, shape: _Shape, number: int, dtype: DType = F32) -> Case:
+    """Of as many elements as are said to be there."""
+    given = Operand((1,), I64, values=Given((number,)))
+    return Case(name, op, (Operand(shape, dtype, values=WHOLE), given), terms=0)
+
+
 def _running(name: str, op: CumSum, shape: _Shape, dtype: DType = F32) -> Case:
     return Case(name, op, (Operand(shape, dtype, values=WHOLE),), terms=0)
 
@@ -111,4 +118,9 @@ CASES = (
     _arg("argmax-special", ArgReduce("argmax", 0), (7, 33), SPECIAL),
     _arg("argmax-integers", ArgReduce("argmax", 1), (5, 37), dtype=I64),
     _arg("argmin-integers-last", ArgReduce("argmin", 0, False, True), (6, 37), dtype=I32),
+    _arg_of("argmax-counted", ArgReduce("argmax", 1, False, counted=True), (5, 1300), 700),
+    _arg_of("argmin-counted", ArgReduce("argmin", 0, True, True, True), (37, 45), 11, I64),
+    _arg_of("argmax-counted-few", ArgReduce("argmax", 1, counted=True), (2, 37, 3), 1, F16),
+    _arg_of("argmax-counted-all", ArgReduce("argmax", 2, counted=True), (2, 3, 20), 50),
+    _arg_of("argmax-counted-none", ArgReduce("argmax", 1, counted=True), (3, 20), 0),
 )  # fmt: skip

@@ -104,6 +104,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
     CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
     CudaListed("pointwise.chain", ("Pointwise",), "pointwise.chain", "POINTWISE_CHAIN"),
+    CudaListed(
+        "pointwise.gathered", ("GatheredPointwise",), "pointwise.gathered", "POINTWISE_GATHERED"
+    ),
     CudaListed("movement.copy", ("Move", "BitCast"), "movement.copy", "MOVEMENT_COPY"),
     CudaListed("movement.exchange", ("Move",), "movement.exchange", "MOVEMENT_EXCHANGE"),
     CudaListed("movement.concat", ("Concat",), "movement.concat", "MOVEMENT_CONCAT"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saccade import passes
-from saccade.backends.cuda.passes import sink_transposes, tell_numbers
+from saccade.backends.cuda.passes import fuse_gathers, sink_transposes, tell_numbers
 from saccade.options import Options, Precision
 from saccade.passes import compose_moves, fold_sizes, fuse_epilogue
 
@@ -19,4 +19,4 @@ def passes_of(options: Options) -> tuple[passes.Pass, ...]:
     base = _PASSES.get(options.precision, passes.STANDARD)
     base = tuple(fold_sizes.GRIDS if one is fold_sizes.PASS else one for one in base)
     at = base.index(fuse_epilogue.PASS) + 1
-    return (*base[:at], *_OWN, *base[at:], tell_numbers.PASS)
+    return (*base[:at], *_OWN, *base[at:], fuse_gathers.PASS, tell_numbers.PASS)

@@ -26,10 +26,10 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 @dataclass(frozen=True, slots=True)
 class _Fractions:
-    """Where the elements of one axis come from, int64 [room].
+    """Where the elements of one axis come from, int64.
 
     Attributes:
-        numerator: Of the places, which are fractions.
+        numerator: Of the places, which are fractions, [size].
         denominator: Of the places, at least 1; [1].
     """
 
@@ -52,8 +52,7 @@ def resized_to_measured(call: OnnxNode, x: Value, sizes: Sequence[Dim], mode: st
         before = x.shape[axis]
         if not isinstance(before, int) or before < 1:
             raise Refusal(f"the size of a resize depends on data, of an axis of {before}")
-        picked = _picked(call, wide, axis, _axis(call, before, sizes[axis]), mode)
-        wide = reopened(call, picked, axis, sizes[axis])
+        wide = _picked(call, wide, axis, _axis(call, before, sizes[axis]), mode)
     return wide if x.dtype is DType.F32 else call.emit(Pointwise(IDENTITY, x.dtype), wide)
 
 
@@ -65,7 +64,7 @@ def _known(room: Dim) -> float:
 def _axis(call: OnnxNode, before: int, size: Dim) -> _Fractions:
     """Places along an axis, as the coordinate transformation says."""
     coordinate = call.text("coordinate_transformation_mode", "half_pixel")
-    i = places(call, planned(call, size))
+    i = reopened(call, places(call, planned(call, size)), 0, size)
     after = call.build.sized(size, call.name)
     m = apply("max", arg(1), const(1))
     doubled = apply("mul", arg(0), const(2)), apply("mul", m, const(2))

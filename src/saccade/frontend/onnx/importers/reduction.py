@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
@@ -117,10 +118,10 @@ def _arg_reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
         keepdims=call.flag("keepdims", default=True),
         select_last=call.flag("select_last_index"),
     )
-    # Of equal elements the first one is taken: what fills the room stands behind all.
-    if x.dtype.is_float and not op.select_last:
-        x = close(call, x, op.axis, (lowest if kind == "argmax" else highest)(x.dtype))
-    return [call.emit(op, x)]
+    size = x.shape[op.axis]
+    if not is_open(call, size):
+        return [call.emit(op, x)]
+    return [call.emit(replace(op, counted=True), x, call.build.sized(size, call.name))]
 
 
 def import_arg_max(call: OnnxNode) -> Sequence[Operand]:

@@ -15,7 +15,7 @@ from saccade.backends.cpu.codegen import llvm, math
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.base import In, Launch, Operand, Out
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, inner_kind, partition
@@ -37,6 +37,7 @@ class ScanConfig:
         elements: Element types of result and operand.
         kinds: How these meet the innermost kept axis.
         rank: Kept axes.
+        counted: Whether an operand says how many elements of the walked axis there are.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class ScanConfig:
     elements: tuple[str, str]
     kinds: tuple[str, ...]
     rank: int
+    counted: bool = False
 
 
 def _sum_supports(call: CpuCall) -> str | None:
@@ -64,11 +66,14 @@ def _phase(
     x, out = call.inputs[0], call.outputs[0]
     config = ScanConfig(
         kind, last, (out.dtype.value, x.dtype.value),
-        tuple(inner_kind(s[-1]) for s in loops.strides), loops.rank,
+        tuple(inner_kind(s[-1]) for s in loops.strides), loops.rank, len(call.inputs) > 1,
     )  # fmt: skip
     cut = partition(loops, max(1, 16384 // max(1, walked["size"])), 16)
     integers = {**Nest.integers(loops, cut, starts), **walked}
-    return Launch(config, {"y": Out(0), "x": In(0)}, integers, cut.chunks)
+    operands: dict[str, Operand] = {"y": Out(0), "x": In(0)}
+    if config.counted:
+        operands["number"] = In(1)
+    return Launch(config, operands, integers, cut.chunks)
 
 
 def _sum_launch(call: CpuCall) -> tuple[Launch, ...]:
@@ -103,6 +108,7 @@ class _Scan:
     def __init__(self, k: KernelBuilder, config: ScanConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
+        self.number = k.pointer("number", "int64") if config.counted else None
         self.nest = Nest(k, config.rank, 2)
         self.size, self.to_step, self.step = k.integers("size to_step step")
         # float64 and integers are computed with as they are.
@@ -112,6 +118,8 @@ class _Scan:
         """All results."""
         k, lanes = self.k, self.k.lanes
         body: Callable[..., None] = self._arg if self.config.kind.startswith("arg") else self._sum
+        if self.number is not None:
+            self.size = k.minimum_int(self.number.load_int(), self.size)
         with self.nest.walk() as row:
             whole = row.low + (row.high - row.low) // lanes * lanes
             with k.range(row.low, whole, lanes) as i:

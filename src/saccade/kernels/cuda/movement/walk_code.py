@@ -50,6 +50,30 @@ def walk_tiles(
 
 
 @triton.jit
+def counted_vectors(
+    p0, extra, ROWS: tl.constexpr, VECTOR: tl.constexpr, BODY: tl.constexpr, COUNT: tl.constexpr
+):  # fmt: skip
+    """One walk over as many vectors as steps before it found: programs have several blocks."""
+    rows = COUNT(extra)
+    for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
+        row = first + tl.arange(0, ROWS)
+        BODY(p0, extra, row, tl.arange(0, VECTOR), row < rows)
+
+
+@triton.jit
+def counted_tiles(
+    p0, extra, down, across,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, DOWN_STEP: tl.constexpr, ACROSS_STEP: tl.constexpr,
+    BODY: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """The same over rectangles."""
+    outer, down, across = COUNT(extra, down * DOWN_STEP, across * ACROSS_STEP)
+    blocks = outer * tl.cdiv(down, DOWN) * tl.cdiv(across, ACROSS)
+    for pid in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        tiles(p0, extra, pid, down, across, DOWN, ACROSS, 1, 1, BODY)
+
+
+@triton.jit
 def walk_several(p0, extra, BODY: tl.constexpr):
     """Several walks: the generated function finds out which of them a program belongs to."""
     BODY(p0, extra, tl.program_id(0))

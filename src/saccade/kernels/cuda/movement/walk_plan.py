@@ -88,6 +88,9 @@ class Walk:
         integers: For the launch: what the generated function reads, by name.
         sizes: For the launch: of the block's axes, in the steps of `code.ends`, by name.
         programs: Blocks of the grid.
+        length: Of the first of the code's axes besides the block's.
+        axes: Which of the axes that are walked stand for these, and for down and across, and how
+            many elements count one there.
         excess: Bytes that are moved for each one asked for: threads that are neighbours read
             elements that are not.
     """
@@ -96,6 +99,8 @@ class Walk:
     integers: dict[str, int]
     sizes: dict[str, int]
     programs: int
+    length: int
+    axes: tuple[tuple[int, int], ...] = ()
     excess: float = 1.0
 
     def micros(self, call: CudaCall, nbytes: float) -> float:
@@ -198,7 +203,13 @@ def general_walk(
     vector = vector_of(axes, itemsizes, starts)
     outer, lanes = _split(axes, vector)
     way = block_walk(outer, lanes, starts, (2 * _THREADS, vector), (), vector)
-    return replace(way, excess=1.25)
+    rank = len(outer.sizes)
+    return replace(way, axes=_counting(range(rank), rank, vector), excess=1.25)
+
+
+def _counting(kept: Iterable[int], rank: int, vector: int) -> tuple[tuple[int, int], ...]:
+    """The axes that are kept, the last of all of which counts vectors."""
+    return tuple((a, vector if a == rank - 1 else 1) for a in kept)
 
 
 def _split(axes: LoopAxes, vector: int) -> tuple[LoopAxes, tuple[tuple[int, ...], ...]]:
@@ -216,7 +227,8 @@ def vector_walks(axes: LoopAxes, vector: int, starts: Sequence[int]) -> Iterator
         tuple(whole.sizes[a] for a in kept), tuple(tuple(s[a] for a in kept) for s in whole.strides)
     )
     for each in (4, 2, 1):
-        yield block_walk(outer, lanes, starts, (_THREADS * each, vector), (), vector)
+        way = block_walk(outer, lanes, starts, (_THREADS * each, vector), (), vector)
+        yield replace(way, axes=_counting(kept, len(axes.sizes), vector))
 
 
 def tiled_walks(
@@ -235,7 +247,8 @@ def tiled_walks(
         across = min(edge, power_above(ends[1]))
         high = area // across if loose else min(area // across, power_above(ends[0]))
         across = min(area // high, power_above(ends[1]))
-        yield block_walk(outer, sides, starts, (high, across), ends, _LINE, loose=loose)
+        way = block_walk(outer, sides, starts, (high, across), ends, _LINE, loose=loose)
+        yield replace(way, axes=tuple((a, 1) for a in (*kept, down, last)))
 
 
 def power_above(number: int) -> int:
@@ -274,10 +287,10 @@ def block_walk(
     integers = _integers(code, outer, sides, starts)
     if not ends:
         rows = outer.count
-        return Walk(code, integers, {"rows": rows}, -(-rows // block[0]))
+        return Walk(code, integers, {"rows": rows}, -(-rows // block[0]), outer.sizes[0])
     programs = outer.count * -(-ends[0] // block[0]) * -(-ends[1] // block[1])
     core = {"down": ends[0] // end_steps[0], "across": ends[1] // end_steps[1]}
-    return Walk(code, integers, core, programs)
+    return Walk(code, integers, core, programs, outer.sizes[0] if outer.sizes else 1)
 
 
 def _integers(

@@ -19,6 +19,8 @@ class WalkText:
         elements: Element types of the result and the operands, as Triton calls them.
         lines: Where lines go.
         integers: Further ones that the caller's lines read.
+        numbers: Operands that say how long axes are, which is no longer than they are planned for:
+            for each the operand, the axis (-2 down, -1 across) and how many elements count one.
 
     Attributes:
         lines: The same.
@@ -31,9 +33,11 @@ class WalkText:
         elements: Sequence[str],
         lines: TritonLines,
         integers: Sequence[str] = (),
+        numbers: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         self.code, self.elements, self.lines = code, tuple(elements), lines
-        self._integers = (*code.integers, *integers)
+        self._integers = (*code.integers, *integers, *(["n0"] if numbers else []))
+        self._numbers = {axis: (p, each) for p, axis, each in numbers}
         pointers = tuple(f"p{p}" for p in range(1, len(self.elements)))
         self._at = {name: i for i, name in enumerate((*pointers, *self._integers))}
         self.mask = "mask[:, None]"
@@ -50,10 +54,34 @@ class WalkText:
         rest = "outer" if self.code.ends else "row"
         for axis in reversed(range(1, self.code.rank)):
             n, m, h = (self.extra(f"{word}{axis}") for word in "nmh")
-            self.lines.add(f"q{axis} = tl.umulhi({rest} << 1, {m}) >> {h}")
+            if axis in self._numbers:
+                n = f"t{axis}"
+                self.lines.add(f"{n} = {self._length(axis)}")
+                self.lines.add(
+                    f"q{axis} = ({rest}.to(tl.uint32) // {n}.to(tl.uint32)).to(tl.int32)"
+                )
+            else:
+                self.lines.add(f"q{axis} = tl.umulhi({rest} << 1, {m}) >> {h}")
             self.lines.add(f"i{axis} = {rest} - q{axis} * {n}")
             rest = f"q{axis}"
         self.lines.add(f"i0 = {rest}")
+
+    def _length(self, axis: int) -> str:
+        """How many there are along an axis, of so many elements each."""
+        most = {-2: "down", -1: "across"}.get(axis) or self.extra(f"n{axis}")
+        if axis not in self._numbers:
+            return most
+        p, each = self._numbers[axis]
+        found = f"tl.minimum(tl.maximum(tl.load({self.extra(f'p{p}')}), 0), {most} * {each})"
+        return f"tl.cdiv({found}.to(tl.int32), {each})"
+
+    def _count(self) -> str:
+        """The function that counts blocks' elements."""
+        sizes = " * ".join(self._length(axis) for axis in range(self.code.rank))
+        if not self.code.ends:
+            return f"@triton.jit\ndef count(extra):\n    return {sizes}\n"
+        ends = f"{sizes}, {self._length(-2)}, {self._length(-1)}"
+        return f"@triton.jit\ndef count(extra, down, across):\n    return {ends}\n"
 
     def base(self, p: int, indices: Mapping[int, str] | None = None) -> str:
         """Where an operand's elements begin, for each vector or for the rectangle.
@@ -91,6 +119,8 @@ class WalkText:
     def places(self, p: int, base: str) -> str:
         """Where the elements of an operand's block are."""
         if not self.code.ends:
+            if self.code.kinds[p] == "0":
+                return f"{base}[:, None]"
             return f"{base}[:, None] + ({self._side(p, 0, 'lane')})[None, :]"
         terms = [base]
         for axis, (name, spread) in enumerate((("row", "[:, None]"), ("column", "[None, :]"))):
@@ -146,13 +176,17 @@ class WalkText:
 
     def entry(self) -> Entry:
         """The function as an entry of its own."""
-        way = "walk_tiles" if self.code.ends else "walk_vectors"
+        way = "tiles" if self.code.ends else "vectors"
+        functions, sizes = {"BODY": self.function("body")}, self.code.sizes
+        if self._numbers:
+            functions["COUNT"] = self._count()
+            sizes = self.code.sizes if self.code.ends else ()
         return Entry(
-            f"movement.walk_code:{way}",
+            f"movement.walk_code:{'counted' if self._numbers else 'walk'}_{way}",
             (("p0", self.elements[0]),),
-            self.code.sizes,
+            sizes,
             self.constants,
-            {"BODY": self.function("body")},
+            functions,
             tuple((f"p{p}", kind) for p, kind in enumerate(self.elements) if p),
             self._integers,
             warps=self.code.warps,

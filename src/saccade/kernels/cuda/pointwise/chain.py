@@ -11,7 +11,7 @@ behind them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -33,7 +33,10 @@ from saccade.kernels.cuda.movement.walk_text import WalkText
 from saccade.kernels.cuda.refusals import refuse_narrow
 from saccade.opdefs import Pointwise
 
-__all__ = ["POINTWISE_CHAIN", "CudaChainConfig"]
+__all__ = [
+    "POINTWISE_CHAIN", "CudaChainConfig", "element_name", "number_type", "result_of",
+    "used_operands", "value_type",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,15 @@ class CudaChainConfig:
 
 
 @lru_cache(maxsize=4096)
-def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
+def used_operands(expr: Expr) -> tuple[tuple[int, ...], str]:
     """The operands that occur, and the expression with these renumbered from 0."""
     used = tuple(sorted({part.index for part in subtrees(expr) if part.op == "arg"}))
     return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
 
 
-def _number(call: CudaCall) -> str:
+def number_type(views: Iterable[View], result: DType) -> str:
     """The type of arithmetic: the operands' one; the result's where all of them are bool."""
-    op: Pointwise = call.op
-    kinds = [view.dtype for view in call.inputs if view.dtype is not DType.BOOL]
-    kind = kinds[0] if kinds else op.dtype
+    kind = next((view.dtype for view in views if view.dtype is not DType.BOOL), result)
     return "float32" if kind in FLOATS or kind is DType.BOOL else kind.value
 
 
@@ -74,15 +75,15 @@ def _supports(call: CudaCall) -> str | None:
     narrow = refuse_narrow((*call.inputs, *call.outputs))
     if narrow is not None:
         return narrow
-    missing = missing_operator(call.op.expr, _number(call))
+    missing = missing_operator(call.op.expr, number_type(call.inputs, call.op.dtype))
     if missing is not None:
-        return f"{missing} of {_number(call)}"
+        return f"{missing} of {number_type(call.inputs, call.op.dtype)}"
     return refuse_walk(call.outputs[0], call.inputs)
 
 
 def _views(call: CudaCall) -> list[View]:
     """The result and the operands that occur."""
-    return [call.outputs[0], *(call.inputs[i] for i in _used(call.op.expr)[0])]
+    return [call.outputs[0], *(call.inputs[i] for i in used_operands(call.op.expr)[0])]
 
 
 def _axes(call: CudaCall, *, ones: bool = False) -> LoopAxes:
@@ -116,17 +117,23 @@ def _generic_configs(call: CudaCall) -> tuple[CudaChainConfig, ...]:
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:
-    used, text = _used(call.op.expr)
-    # Bools have an element type of their own here: they are bytes, but no numbers.
-    elements = tuple(
-        "bool" if view.dtype is DType.BOOL else ELEMENTS[view.dtype] for view in _views(call)
-    )
-    kind: DType = call.op.dtype
-    result = "float32" if kind in FLOATS else kind.value
-    config = CudaChainConfig(text, elements, _number(call), result, way.code)
+    used, text = used_operands(call.op.expr)
+    elements, result = tuple(map(element_name, _views(call))), value_type(call.op.dtype)
+    number = number_type(call.inputs, call.op.dtype)
+    config = CudaChainConfig(text, elements, number, result, way.code)
     operands: dict[str, Operand] = {"p0": Out(0)}
     operands |= {f"p{p}": In(i) for p, i in enumerate(used, 1)}
     return Launch(config, operands, {**way.integers, **way.sizes}, way.programs)
+
+
+def element_name(view: View) -> str:
+    """What a config calls a view's elements: bools are bytes, but no numbers."""
+    return "bool" if view.dtype is DType.BOOL else ELEMENTS[view.dtype]
+
+
+def value_type(dtype: DType) -> str:
+    """What a value is cast to before it is stored, as Triton calls it."""
+    return "float32" if dtype in FLOATS else dtype.value
 
 
 def _entry(config: CudaChainConfig) -> Entry:
@@ -139,17 +146,17 @@ def _entry(config: CudaChainConfig) -> Entry:
         truth = p - 1 in truths
         lines.names[p - 1] = f"v{p}"
         lines.add(f"v{p} = {loaded}" + (" != 0" if truth else f".to(tl.{config.number})"))
-    expr = parse(config.expr)
-    if config.result == "bool":
-        text.store(f"{lines.truth(expr)}.to(tl.uint8)")
-    else:
-        text.store(f"{_value(lines, expr, config.number)}.to(tl.{config.result})")
+    text.store(result_of(lines, parse(config.expr), config.number, config.result))
     return text.entry()
 
 
-def _value(lines: TritonLines, expr: Expr, number: str) -> str:
+def result_of(lines: TritonLines, expr: Expr, number: str, result: str) -> str:
+    """What is stored, computed in `number` and cast to `result`, which "bool" may be."""
+    if result == "bool":
+        return f"{lines.truth(expr)}.to(tl.uint8)"
     name = lines.expression(expr)
-    return f"tl.full((1, 1), {name}, tl.{number})" if expr.op == "const" else name
+    value = f"tl.full((1, 1), {name}, tl.{number})" if expr.op == "const" else name
+    return f"{value}.to(tl.{result})"
 
 
 def _aliases(call: CudaCall) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out, Variant, per_call
+from saccade.kernels.base import In, Launch, Operand, Out, Variant, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.reduce.axis_loops import AxisLoops, axis_loops, common_step
 from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tiles
@@ -40,6 +40,7 @@ class ArgReduceConfig:
         y_unit: Whether neighbouring results do.
         step: Strides and extents are multiples of so many elements.
         tile: Rows and elements of a block.
+        counted: Of the operator.
     """
 
     element: str
@@ -51,6 +52,7 @@ class ArgReduceConfig:
     y_unit: bool
     step: int
     tile: AxisTile
+    counted: bool
 
 
 @per_call
@@ -92,14 +94,17 @@ def _launches(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:
     config = ArgReduceConfig(
         element_of(x), op.kind == "argmax", op.select_last,
         x.dtype in _LONG_KEYS or not x.dtype.is_float,
-        max(2, kept.axes), unit, kept.unit(1), common_step(steps, (x,)), tile,
+        max(2, kept.axes), unit, kept.unit(1), common_step(steps, (x,)), tile, op.counted,
     )  # fmt: skip
     integers = {
         "rows": kept.count, "k1": kept.sizes[1], "k2": kept.sizes[2], "reduced": length,
         **kept.integers("x_k", 0), "x_r": along, **kept.integers("y_k", 1),
     }  # fmt: skip
     programs = -(-kept.count // tile.rows)
-    return (Launch(config, {"x": In(0), "y": Out(0)}, integers, programs),)
+    operands: dict[str, Operand] = {"x": In(0), "y": Out(0)}
+    if op.counted:
+        operands["number"] = In(1)
+    return (Launch(config, operands, integers, programs),)
 
 
 def _entry(config: ArgReduceConfig) -> Entry:
@@ -107,12 +112,14 @@ def _entry(config: ArgReduceConfig) -> Entry:
         "LARGEST": config.largest, "LAST": config.last, "WIDE": config.wide, "KEPT": config.kept,
         "UNIT": config.unit, "Y_UNIT": config.y_unit, "STEP": config.step,
         "BM": config.tile.rows, "BR": config.tile.elements, "STAGES": config.tile.stages,
+        "COUNTED": config.counted,
     }  # fmt: skip
     return Entry(
         "reduce.arg_code:place_extreme",
         (("x", config.element), ("y", "i64")),
         _INTEGERS,
         constants,
+        extra_pointers=(("number", "i64"),) if config.counted else (),
         warps=config.tile.warps,
         stages=config.tile.stages,
     )

@@ -39,9 +39,9 @@ def place_extreme(
     rows, k1, k2, reduced, x_k0, x_k1, x_k2, x_r, y_k0, y_k1, y_k2,
     LARGEST: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr,
     UNIT: tl.constexpr, Y_UNIT: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr,
-    BR: tl.constexpr, STAGES: tl.constexpr,
+    BR: tl.constexpr, STAGES: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
-    """WIDE: whether keys have 64 bits."""
+    """WIDE: whether keys have 64 bits. COUNTED: whether `extra` says how many elements are true."""
     if UNIT == "kept":
         rows = stepped(rows, STEP=STEP)
         k2 = stepped(k2, STEP=STEP)
@@ -52,6 +52,9 @@ def place_extreme(
         reduced = stepped(reduced, STEP=STEP)
     x_k0 = stepped(x_k0, STEP=STEP)
     x_k1 = stepped(x_k1, STEP=STEP)
+    true = reduced
+    if COUNTED:
+        true = tl.minimum(tl.maximum(tl.load(extra[0]), 1), reduced).to(tl.int32)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     row_mask = row < rows
     x_row = place(row, k1, k2, x_k0, x_k1, x_k2, AXES=KEPT, UNIT=UNIT == "kept")
@@ -59,7 +62,7 @@ def place_extreme(
     nowhere: tl.constexpr = -1 if LAST else 0x7FFFFFFF
     best = tl.full((BM, BR), least, tl.int64 if WIDE else tl.int32)
     where = tl.full((BM, BR), nowhere, tl.int32)
-    for start in tl.range(0, reduced, BR, num_stages=STAGES):
+    for start in tl.range(0, true, BR, num_stages=STAGES):
         at = start + tl.arange(0, BR)
         x_r_at = at if UNIT == "reduced" else at * x_r
         mask = row_mask[:, None] & (at < reduced)[None, :]
@@ -67,6 +70,8 @@ def place_extreme(
         key = ordered(value, LARGEST=LARGEST)
         here = at[None, :] + tl.zeros((BM, BR), tl.int32)
         take = mask & better(key, here, best, where, LAST=LAST)
+        if COUNTED:
+            take = take & (at < true)[None, :]
         best = tl.where(take, key, best)
         where = tl.where(take, here, where)
     most = tl.max(best, 1)

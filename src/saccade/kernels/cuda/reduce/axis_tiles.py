@@ -107,8 +107,9 @@ def axis_tiles(
             found[tile, parts] = _micros(call, work, tile, parts, apart=apart)
     best = sorted(found, key=found.__getitem__)[:most]
     usual = _tile(*_USUAL[work.unit], 1, work.unit), 1
-    for tile, parts in (*best, *({usual} - {*best})):
-        yield _micros(call, work, tile, parts, apart=apart), tile, parts
+    ways = [(_micros(call, work, *way, apart=apart), way) for way in (*best, *({usual} - {*best}))]
+    for micros, (tile, parts) in sorted(ways, key=lambda one: one[0]):
+        yield micros, tile, parts
 
 
 def _tile(rows: int, elements: int, steps: int, unit: str) -> AxisTile:
