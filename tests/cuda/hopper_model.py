@@ -21,7 +21,7 @@ def nhwc(shape, pitch=0, dtype=DType.F16):
     return View(dtype, shape, (h * w * pitch, 1, w * pitch, pitch))
 
 
-def call(n, c, h, w, k, taps, op, *, arch=90, extra=(), y=None):
+def call(n, c, h, w, k, taps, op, *, arch=90, extra=(), x=None, y=None):
     r, s = taps
     each = c // op.groups
     weights = View(DType.F16, (k, each, r, s), (each * r * s, r * s, s, 1))
@@ -29,7 +29,7 @@ def call(n, c, h, w, k, taps, op, *, arch=90, extra=(), y=None):
     b = op.store.block if op.store else 1
     _, k, p, q = shape
     y = y or nhwc((n, k // (b * b), p * b, q * b))
-    inputs = (nhwc((n, c, h, w)), weights, *extra)
+    inputs = (x or nhwc((n, c, h, w)), weights, *extra)
     return Call(op, inputs, (y,), (False, True, *(False,) * len(extra)), GpuTarget(arch=arch))
 
 
@@ -68,11 +68,12 @@ def stored(launch: Launch, y, m, end, col, acc):
     config, i = launch.config, launch.integers
     rows, columns = acc.shape
     row = m + np.arange(max(0, min(rows, end - m)))
-    at = col + np.arange(min(columns, i["k"] * 8 - col))
+    unit, room = getattr(config, "unit", 8), getattr(config, "room", 0)
+    at = col + np.arange(min(columns, i["k"] * unit + room - col))
     image, line, pixel = row // (i["p"] * i["q"]), row // i["q"] % i["p"], row % i["q"]
-    y_n, y_p, y_q = (8 * i[name] for name in ("y_n", "y_p", "y_q"))
+    y_n, y_p, y_q = (unit * i[name] for name in ("y_n", "y_p", "y_q"))
     b = config.block
-    channels = 8 * (i["channels"] if "channels" in i else config.channels or 1)  # noqa: SIM401
+    channels = unit * (i["channels"] if "channels" in i else config.channels or 1)  # noqa: SIM401
     corner = row * y_q if config.even else image * y_n + (line * y_p + pixel * y_q) * b
     part = at // channels
     within = part // b * y_p + part % b * y_q + at % channels if b > 1 else at

@@ -184,7 +184,9 @@ TILED = replace(PAIR, first=replace(WINDOW, epilogue=PLUS), n_first=1)
 REFUSALS = {
     "sm_80": replace(PLAIN, target=GpuTarget(arch=80)),
     "48 channels between": point_call(PAIR, 2, 72, (9, 11), 48, 40, (3, 3)),
-    "64 input channels, 20 of the result": point_call(PAIR, 2, 72, (9, 11), 64, 20, (3, 3)),
+    "channels of the result do not come in eights": point_call(
+        PAIR, 2, 72, (9, 11), 64, 20, (3, 3)
+    ),
     "weights are no constant": replace(PLAIN, constant=(False, True, False)),
     "the first epilogue reads an image": point_call(
         TILED, 2, 72, (9, 11), 64, 40, (3, 3), (nhwc((2, 64, 5, 11)),)

@@ -35,12 +35,12 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, In, Launch, Out, View
 from saccade.kernels.bind import Argument, Phase, Ref, Role
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
+from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, loose_result
 from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_tiles, layer_of
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.matmul.hopper import MATMUL_HOPPER
 from saccade.kernels.cuda.packing import FUNCTIONS
-from saccade.opdefs import Conv2d, InterleaveStore, MatMul
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, MatMul
 from saccade.testing.fake_encoders import FakeEncoders
 
 
@@ -75,8 +75,10 @@ REFUSED = {
     ),
     "an interleaving store": replace(PLAIN, op=replace(OP, store=InterleaveStore(2, 0))),
     "weights are no constant": replace(PLAIN, constant=(False, False)),
-    "4 input channels, 8 of the result": call(1, 4, 5, 5, 8, (3, 3), OP),
-    "8 input channels, 12 of the result": call(1, 8, 5, 5, 12, (3, 3), OP),
+    "4 input channels": call(1, 4, 5, 5, 8, (3, 3), OP),
+    "channels that become pixels do not come in eights": call(
+        1, 8, 5, 5, 12, (3, 3), replace(OP, store=DepthToSpaceStore(2, "DCR"))
+    ),
     "strides (9, 1)": call(1, 8, 20, 5, 8, (1, 1), Conv2d(stride=(9, 1))),
     "taps 256 pixels apart": call(
         1, 8, 300, 5, 8, (2, 1), Conv2d(dilation=(256, 1), padding=(100, 0, 100, 0))
@@ -88,11 +90,11 @@ REFUSED = {
     "rows of x are apart by no whole number of pixels": replace(
         PLAIN, inputs=(wide((1, 8, 5, 5), h=44), PLAIN.inputs[1])
     ),
-    "pixels are no multiples of 16 bytes apart": replace(
-        PLAIN, outputs=(nhwc((1, 8, 5, 5), pitch=12),)
+    "pixels are no multiples of 16 bytes apart": call(
+        1, 8, 5, 5, 8, (3, 3), OP, x=nhwc((1, 8, 5, 5), pitch=12)._replace(aligned=True)
     ),
     "not channels-last": replace(PLAIN, outputs=(View(DType.F16, (1, 8, 5, 5), (200, 25, 5, 1)),)),
-    "element types": replace(PLAIN, outputs=(nhwc((1, 8, 5, 5), dtype=DType.F32),)),
+    "element types": replace(PLAIN, outputs=(nhwc((1, 8, 5, 5), dtype=DType.BF16),)),
     "nothing to do": call(0, 8, 5, 5, 8, (3, 3), OP),
 }  # fmt: skip
 
@@ -142,7 +144,7 @@ class Tile:
         self.launch, self.memory, self.packed = launch, memory, packed
         self.descriptor = CONV2D_HOPPER.entry(launch.config).descriptors[0]
         tile, i, window = launch.config.tile, launch.integers, launch.config.window
-        blocks = -(-i["k"] * 8 // tile.columns)
+        blocks = -(-i["k"] * launch.config.unit // tile.columns)
         self.col, self.m = number % blocks * tile.columns, number // blocks * tile.rows
         self.total = window.taps[0] * window.taps[1] * i["steps"]
         line = self.m // i["q"]
@@ -181,7 +183,7 @@ class Tile:
 def model(launch: Launch, memory, packed, y):
     """The code, in NumPy."""
     config, i = launch.config, launch.integers
-    tiles = -(-i["rows"] // config.tile.rows) * -(-i["k"] * 8 // config.tile.columns)
+    tiles = -(-i["rows"] // config.tile.rows) * -(-i["k"] * config.unit // config.tile.columns)
     assert config.tile.persistent or launch.chunks == tiles
     for program in range(launch.chunks):
         own = [Tile(launch, memory, packed, n) for n in range(program, tiles, launch.chunks)]
@@ -216,6 +218,51 @@ def test_a_model_of_the_code_convolves(window, pitch):
         y = np.full(asked.outputs[0].extent + 5, np.nan, np.float32)
         model(launch, x, packed, y)
         assert np.array_equal(as_stored(y, asked.outputs[0]), expected)
+
+
+LOOSE = {
+    "neighbours": nhwc,
+    "with a gap": lambda shape: nhwc(shape, shape[1] + 6),
+    "float32": lambda shape: nhwc(shape, dtype=DType.F32),
+    "zeros behind": lambda shape: nhwc(shape, -(-shape[1] // 8) * 8)._replace(
+        room=-shape[1] % 8, zeros=True
+    ),
+}
+
+
+@pytest.mark.parametrize("stored", LOOSE)
+@pytest.mark.parametrize("k", [3, 19, 91])
+def test_results_of_any_number_of_channels(k, stored):
+    x, weights = operands(c=72, k=k)
+    asked = call(2, 72, 9, 11, k, (3, 3), OP)
+    view = LOOSE[stored](asked.outputs[0].shape)
+    asked = replace(asked, outputs=(view,), target=GpuTarget(multiprocessors=1))
+    assert CONV2D_HOPPER.supports(asked) is None and loose_result(asked) is not None
+    variants = list(CONV2D_HOPPER.variants(asked))
+    expected = reference(x, weights, OP)
+    for variant in (variants[0], variants[-1]):
+        (launch,) = variant.launches
+        assert (launch.config.unit, launch.config.room) == (1, view.room)
+        assert launch.config.result == ("fp32" if stored == "float32" else "")
+        packed = pack_filters(weights, *launch.operands["w"].packing.parameters)
+        y = np.full(view.extent + 5, np.nan, np.float32)
+        model(launch, x, packed, y)
+        wide = view._replace(shape=(2, k + view.room, 9, 11))
+        found = as_stored(y, wide)
+        assert np.array_equal(found[..., :k], expected) and not found[..., k:].any()
+
+
+def test_float32_results_in_eights_stay_together():
+    asked = replace(PLAIN, outputs=(nhwc((1, 8, 5, 5), dtype=DType.F32),))
+    entry = CONV2D_HOPPER.entry(best(asked).config)
+    assert entry.pointers == (("y", "fp32"),) and entry.constants["UNIT"] == 8
+    # Cheaper steps of an epilogue are for what is rounded to 16 bits.
+    op = replace(OP, epilogue=parse("gelu($0)"))
+    texts = [
+        CONV2D_HOPPER.entry(best(replace(one, op=op)).config).functions["EPILOGUE"]
+        for one in (asked, PLAIN)
+    ]
+    assert texts[0] != texts[1]
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -15,9 +15,11 @@ from saccade.backends.fusions.cases import ATTENTIONS
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
+    BF16,
     F16,
     F32,
     F64,
+    GAPS,
     I32,
     I64,
     LAST,
@@ -183,17 +185,20 @@ _UPSCALED = (
 )  # fmt: skip
 
 
-def _strip(name: str, op: Conv2d, *shapes: _Shape, whole: bool = False) -> Case:
+def _strip(
+    name: str, op: Conv2d, *shapes: _Shape, whole: bool = False, dtype: DType = F32,
+    storage: CaseStorage = LAST,
+) -> Case:  # fmt: skip
     """A convolution of many pixels in a row: x, w, operands of the epilogue."""
     operands = tuple(
         Operand(
-            shape, constant=i == 1, values=WHOLE if whole else NORMAL,
+            shape, dtype, constant=i == 1, values=WHOLE if whole else NORMAL,
             storage=LAST if len(shape) == 4 and i != 1 else ROWS,
         )
         for i, shape in enumerate(shapes)
     )  # fmt: skip
     terms = 0 if whole else prod(shapes[1][1:])
-    return Case(name, op, operands, (Result(LAST),), terms)
+    return Case(name, op, operands, (Result(storage),), terms)
 
 
 _STRIPS = (
@@ -217,6 +222,30 @@ _STRIPS = (
     ),
     _strip(
         "strip-tall", Conv2d(padding=(2, 0, 2, 0)), (1, 8, 701, 3), (8, 8, 5, 1), whole=True
+    ),
+)  # fmt: skip
+
+# Channels that do not come in eights, and results that are wider than what they are made of.
+_LOOSE = (
+    _strip(
+        "odd-channels", Conv2d(padding=_SAME, epilogue=_ADDED), (2, 64, 9, 15), (91, 64, 3, 3),
+        (91, 1, 1), (2, 91, 9, 15),
+    ),
+    _strip("odd-channels-many", Conv2d(), (1, 72, 11, 13), (819, 72, 1, 1), whole=True),
+    _strip(
+        "odd-channels-few", Conv2d(epilogue=_BIAS_RELU), (2, 256, 30, 41), (3, 256, 1, 1), (3, 1, 1)
+    ),
+    _strip(
+        "odd-channels-apart", Conv2d((2, 2), _SAME, epilogue=parse("sigmoid($0)")),
+        (2, 40, 12, 17), (21, 40, 3, 3), storage=GAPS,
+    ),
+    _strip(
+        "wider-results", Conv2d(padding=_SAME, epilogue=_BIAS_RELU), (2, 64, 9, 15), (48, 64, 3, 3),
+        (48, 1, 1), dtype=BF16,
+    ),
+    _strip(
+        "wider-results-odd", Conv2d(epilogue=_BIAS_RELU), (1, 256, 25, 33), (12, 256, 1, 1),
+        (12, 1, 1), dtype=BF16, storage=GAPS,
     ),
 )  # fmt: skip
 
@@ -345,7 +374,7 @@ _CHAINS = (
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
     {
         "attention": ATTENTIONS,
-        "conv2d": (*_SUMS, *_POINTS, *_UPSCALED, *_STRIPS),
+        "conv2d": (*_SUMS, *_POINTS, *_UPSCALED, *_STRIPS, *_LOOSE),
         "matmul": _PRODUCTS,
         "norm": _NORMS,
         "pointwise": _CHAINS,

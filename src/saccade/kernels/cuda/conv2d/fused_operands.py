@@ -144,7 +144,7 @@ def fused_of(call: CudaCall) -> Fused:
     """Of a kernel that loads x and stores the result."""
     count = _prologue_operands(call)
     views = (*prologue_views(call), *_result_views(call))
-    code, operands, integers = words_of(call, 2, len(call.inputs), views)
+    code, operands, integers = words_of(call, 2, len(call.inputs), views, excess_of(call))
     prologue = call.op.prologue if isinstance(call.op, Conv2d) else IDENTITY
     config = _stored(call, str(prologue), moved(call.op.epilogue, count), code)
     return Fused(config, operands, {**integers, **_places(call)})
@@ -153,26 +153,33 @@ def fused_of(call: CudaCall) -> Fused:
 def loads_of(call: CudaCall) -> Fused:
     """Of a kernel that loads x and stores sums only."""
     views = prologue_views(call)
-    code, operands, integers = words_of(call, 2, 2 + len(views), views)
+    code, operands, integers = words_of(call, 2, 2 + len(views), views, excess_of(call))
     return Fused(_fused(str(call.op.prologue), operands=code), operands, integers)
 
 
 def stores_of(call: CudaCall) -> Fused:
     """Of a kernel that loads sums and stores the result."""
     first = 2 + _prologue_operands(call)
-    code, operands, integers = words_of(call, first, len(call.inputs), _result_views(call))
+    views = _result_views(call)
+    code, operands, integers = words_of(call, first, len(call.inputs), views, excess_of(call))
     config = _stored(call, str(IDENTITY), str(call.op.epilogue), code)
     return Fused(config, operands, {**integers, **_places(call)})
 
 
 def words_of(
-    call: CudaCall, first: int, end: int, views: tuple[View, ...]
+    call: CudaCall, first: int, end: int, views: tuple[View, ...], room: int = 0
 ) -> tuple[tuple[str, ...], Mapping[str, Operand], Mapping[str, int]]:
-    """Of operands `first` to `end`: words of the code, operands and strides by parameter name."""
+    """Of operands `first` to `end`: words of the code, operands and strides by parameter name.
+
+    Args:
+        call: The call.
+        first: Which of its inputs is the first.
+        end: One past the last of them.
+        views: See `epilogue_of`, as `room`.
+        room: The same.
+    """
     # Of an expression that takes the last operand: `epilogue_of` leaves out those behind it.
-    found = epilogue_of(
-        call, arg(end - first), first, (), end=end, views=views or None, room=excess_of(call)
-    )
+    found = epilogue_of(call, arg(end - first), first, (), end=end, views=views or None, room=room)
     return found.code[1:], found.operands, found.integers
 
 

@@ -1,8 +1,9 @@
 """Implicit GEMM on Hopper: TMA gathers pixels, products are asynchronous, no warp has its own part.
 
-For layers of float16 and bfloat16 whose channels come in eights, whatever the taps, strides (up to
-8), dilations and paddings. Its floor is the matrix units' rate (990 TFLOP/s on an H200), or the
-bytes of x and y; a tile's epilogue overlaps only with other programs of the multiprocessor.
+For images of float16 and bfloat16 whose channels come in eights, whatever the taps, strides (up to
+8), dilations and paddings, and however many channels the result has. Its floor is the matrix units'
+rate (990 TFLOP/s on an H200), or the bytes of x and y; a tile's epilogue overlaps only with other
+programs of the multiprocessor.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
     "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "begins", "beyond_tma", "constants_of",
-    "filters_map", "functions_of", "hopper_launch", "nested", "pixels_map", "unaligned", "upper_of",
-    "window_map",
+    "filters_map", "functions_of", "hopper_launch", "loose_result", "nested", "pixels_map",
+    "unaligned", "upper_of", "window_map",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
@@ -74,6 +75,9 @@ class HopperConfig:
         packed: Whether packing brings the channels of a pixel together (CRD).
         epilogue: See `epilogue.BlockEpilogue.code`; its operands come after the prologue's.
         prologue: Expression over `$0`, an element of x, and the operands.
+        result: Element of y where that is float32; empty for the others'.
+        unit: How many channels of y lie together at multiples of 16 bytes: 8 or 1.
+        room: Channels behind the last one which zeros are written to.
     """
 
     element: str
@@ -85,6 +89,9 @@ class HopperConfig:
     packed: bool
     epilogue: EpilogueCode
     prologue: str = str(IDENTITY)
+    result: str = ""
+    unit: int = _VECTOR
+    room: int = 0
 
 
 _config = interned(HopperConfig)
@@ -97,19 +104,40 @@ def _supports(call: CudaCall) -> str | None:
     # TMA fills in zeros before the prologue; padding is zero behind it.
     if op.prologue != IDENTITY and any(op.padding):
         return "a prologue, which padding has none of"
-    channels = call.inputs[1].shape[1], call.outputs[0].shape[1]
-    if any(n % _VECTOR for n in channels):
-        return f"{channels[0]} input channels, {channels[1]} of the result"
-    return beyond_tma(call) or _window(call)
+    if call.inputs[1].shape[1] % _VECTOR:
+        return f"{call.inputs[1].shape[1]} input channels"
+    if op.store is not None and _unit(call) == 1:
+        return "channels that become pixels do not come in eights"
+    return _beyond_tma(call) or _window(call)
 
 
 def beyond_tma(call: CudaCall) -> str | None:
     """What of a convolution is nothing for kernels of TMA and wgmma, whatever its window is."""
+    return loose_result(call) or _beyond_tma(call)
+
+
+def loose_result(call: CudaCall) -> str | None:
+    """Why a result cannot be written sixteen bytes at a time, in x's elements, or None."""
+    x, y = call.inputs[0], call.outputs[0]
+    if y.dtype is not x.dtype:
+        return "element types"
+    return None if _unit(call) == _VECTOR else "channels of the result do not come in eights"
+
+
+def _unit(call: CudaCall) -> int:
+    """How many channels of the result lie together, and begin where so many may."""
+    y = call.outputs[0]
+    together = y.shape[1] % _VECTOR == 0 and unaligned(y) is None
+    return _VECTOR if together else 1
+
+
+def _beyond_tma(call: CudaCall) -> str | None:
+    """The same whatever the result is."""
     # Code with wgmma runs on sm_90 alone, on no later one either.
     if call.target.arch != 90:
         return f"sm_{call.target.arch}"
     x, y = call.inputs[0], call.outputs[0]
-    if x.dtype not in (DType.F16, DType.BF16) or y.dtype is not x.dtype:
+    if x.dtype not in (DType.F16, DType.BF16) or y.dtype not in (x.dtype, DType.F32):
         return "element types"
     if isinstance(call.op.store, InterleaveStore):
         return "an interleaving store"
@@ -151,7 +179,7 @@ def _storage(call: CudaCall) -> str | None:
         return "x is a part of wider pixels"
     if any(outer % step or outer < n * step for (_, outer), (n, step) in pairwise(nested(x))):
         return "rows of x are apart by no whole number of pixels"
-    return unaligned(x, y)
+    return unaligned(x)
 
 
 def begins(view: View) -> bool:
@@ -191,7 +219,7 @@ class HopperOperands(NamedTuple):
     """What a launch has whatever its tiles, for steps of some input channels.
 
     Attributes:
-        epilogue: See `HopperConfig`; as are `even`, `block` and `packed`.
+        epilogue: See `HopperConfig`; as are `even`, `block`, `packed` and `unit`.
         operands: Of the launch.
         integers: Of the launch, without those that only some code has.
     """
@@ -200,6 +228,7 @@ class HopperOperands(NamedTuple):
     even: bool
     block: int
     packed: bool
+    unit: int
     operands: dict[str, Operand]
     integers: dict[str, int]
 
@@ -218,17 +247,18 @@ class HopperOperands(NamedTuple):
             k * r * s * inputs * x.dtype.itemsize,
         )  # fmt: skip
         step = pixel_distance((y.strides[0], *y.strides[2:]), (n, p, q)) if even else y.strides[3]
+        unit = _unit(call)
         integers = {
-            "k": k // _VECTOR, "p": p, "q": q, "channels": y.shape[1] // _VECTOR,
-            "y_n": y.strides[0] // _VECTOR, "y_p": y.strides[2] // _VECTOR,
-            "y_q": (step or 0) // _VECTOR, "n": n, "h": x.shape[2], "wd": x.shape[3], "c": c,
+            "k": k // unit, "p": p, "q": q, "channels": y.shape[1] // unit,
+            "y_n": y.strides[0] // unit, "y_p": y.strides[2] // unit,
+            "y_q": (step or 0) // unit, "n": n, "h": x.shape[2], "wd": x.shape[3], "c": c,
             "filters": k, "depth": r * s * inputs,
             **{f"x_{axis}": step for axis, (_, step) in zip("nhw", nested(x), strict=True)},
             **epilogue.integers,
         }  # fmt: skip
         operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}
         block = op.store.block if isinstance(op.store, DepthToSpaceStore) else 1
-        return cls(epilogue.code, even, block, bool(together), operands, integers)
+        return cls(epilogue.code, even, block, bool(together), unit, operands, integers)
 
 
 def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launch, ...]:
@@ -237,10 +267,12 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
 
 def hopper_launch(call: CudaCall, tile: HopperTile, *, taps_inner: bool) -> Launch:
     """The launch of a call by these tiles; see `HopperConfig.taps_inner`."""
-    made = HopperOperands.of(call, tile.depth)
+    made, y = HopperOperands.of(call, tile.depth), call.outputs[0]
     config = _config(
         element_of(call.inputs[0]), window_of(call), tile, taps_inner, made.even, made.block,
         made.packed, made.epilogue, str(call.op.prologue),
+        element_of(y) if y.dtype is not call.inputs[0].dtype else "", made.unit,
+        y.room if y.zeros else 0,
     )  # fmt: skip
     n, _, p, q = sums_of(call)
     upper_h, upper_w = upper_of(call)
@@ -266,7 +298,7 @@ def constants_of(config: HopperConfig) -> dict[str, int]:
 
 def functions_of(config: HopperConfig) -> dict[str, str]:
     """For `Entry.functions`."""
-    functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue, rounded=True)}
+    functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue, rounded=not config.result)}
     if config.prologue != str(IDENTITY):
         functions["PROLOGUE"] = gluon_prologue_of((config.prologue, *config.epilogue[1:]))
     fetch = gluon_fetch_of(config.epilogue)
@@ -279,9 +311,9 @@ def _entry(config: HopperConfig) -> Entry:
     tile = config.tile
     return Entry(
         f"conv2d.hopper_code:{'convolve_tiles' if tile.persistent else 'convolve'}",
-        (("y", config.element),),
+        (("y", config.result or config.element),),
         _INTEGERS,
-        constants_of(config),
+        {**constants_of(config), "UNIT": config.unit, "ROOM": config.room},
         functions_of(config),
         pointers_of(config.epilogue),
         integers_of(config.epilogue),

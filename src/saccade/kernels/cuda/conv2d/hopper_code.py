@@ -77,13 +77,13 @@ def convolve(
     STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
     CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
     PROLOGUE: gl.constexpr = None, x2=None, w2=None, steps2=0, STRIDE2_H: gl.constexpr = 1,
-    STRIDE2_W: gl.constexpr = 1,
+    STRIDE2_W: gl.constexpr = 1, UNIT: gl.constexpr = 8, ROOM: gl.constexpr = 0,
 ):  # fmt: skip
     """One tile of results a program.
 
     EARLY: what the epilogue reads for each element is asked for before the products. `rows` counts
-    output pixels of all images; `k`, `channels` and the strides of y come divided by 8, so that the
-    compiler knows that 16 bytes stay together.
+    output pixels of all images; `k`, `channels` and the strides of y come divided by UNIT, so that
+    the compiler knows that 16 bytes stay together; zeros are written to the ROOM behind channels.
     """
     kind: gl.constexpr = x.dtype
     xs = gl.allocate_shared_memory(kind, [STAGES, BM, BK], x.layout)
@@ -93,7 +93,7 @@ def convolve(
         mbarrier.init(bars.index(i), count=1)
     fence_async_shared()  # what TMA arrives at has to be there for it, too
     pid = gl.program_id(0)
-    blocks = gl.cdiv(k * 8, BN)
+    blocks = gl.cdiv(k * UNIT, BN)
     col = pid % blocks * BN
     m = pid // blocks * BM
     image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
@@ -108,7 +108,7 @@ def convolve(
         )  # fmt: skip
     if EARLY:
         fetched = fetch_tile(
-            extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+            extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH, UNIT
         )
     mma: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
@@ -138,11 +138,11 @@ def convolve(
         mbarrier.invalidate(bars.index(i))
     if not EARLY:
         fetched = fetch_tile(
-            extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+            extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH, UNIT
         )
     store_tile(
         acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN, BLOCK,
-        CRD, EPILOGUE,
+        CRD, EPILOGUE, UNIT, ROOM,
     )  # fmt: skip
 
 
@@ -172,6 +172,7 @@ def convolve_tiles(
     STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
     CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
     x2=None, w2=None, steps2=0, STRIDE2_H: gl.constexpr = 1, STRIDE2_W: gl.constexpr = 1,
+    UNIT: gl.constexpr = 8, ROOM: gl.constexpr = 0,
 ):  # fmt: skip
     """The same, a program taking every so manieth tile; a tile has at least STAGES - 1 steps.
 
@@ -185,7 +186,7 @@ def convolve_tiles(
     for i in gl.static_range(STAGES):
         mbarrier.init(bars.index(i), count=1)
     fence_async_shared()
-    blocks = gl.cdiv(k * 8, BN)
+    blocks = gl.cdiv(k * UNIT, BN)
     first = gl.program_id(0)
     count = gl.cdiv(gl.cdiv(rows, BM) * blocks - first, gl.num_programs(0))
     total = R * S * steps + steps2
@@ -213,7 +214,7 @@ def convolve_tiles(
         )
         if EARLY:
             fetched = fetch_tile(
-                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH, UNIT
             )
         acc = gl.zeros((BM, BN), gl.float32, layout=mma)
         for t in range(total):
@@ -236,34 +237,34 @@ def convolve_tiles(
         acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
         if not EARLY:
             fetched = fetch_tile(
-                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH, UNIT
             )
         store_tile(
             acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN,
-            BLOCK, CRD, EPILOGUE,
+            BLOCK, CRD, EPILOGUE, UNIT, ROOM,
         )  # fmt: skip
     for i in gl.static_range(STAGES):
         mbarrier.invalidate(bars.index(i))
 
 
 @gluon.constexpr_function
-def flat_layout(BN, WARPS):
-    """The layout in which a thread has sixteen bytes of neighbours of a tile."""
-    across = min(BN // 8, 32)
-    return gl.BlockedLayout([1, 8], [32 // across, across], [WARPS, 1], [1, 0])
+def flat_layout(BN, WARPS, UNIT=8):
+    """The layout in which a thread has so many neighbours of a tile, eight halves if not said."""
+    across = min(BN // UNIT, 32)
+    return gl.BlockedLayout([1, UNIT], [32 // across, across], [WARPS, 1], [1, 0])
 
 
 @gluon.jit
 def fetch_tile(
     extra, m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr,
     WARPS: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr,
-    FETCH: gl.constexpr,
+    FETCH: gl.constexpr, UNIT: gl.constexpr = 8,
 ):  # fmt: skip
     """What the epilogue reads for each element of a tile."""
-    flat: gl.constexpr = flat_layout(BN, WARPS)
+    flat: gl.constexpr = flat_layout(BN, WARPS, UNIT)
     if FETCH is not None:
         image, channel, line, pixel, row_mask, col_mask = _places(
-            m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat
+            m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat, UNIT
         )
         fetched = FETCH(image, channel, line, pixel, row_mask, col_mask, extra)
     else:
@@ -275,44 +276,49 @@ def fetch_tile(
 def store_tile(
     acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q,
     WARPS: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr,
-    EPILOGUE: gl.constexpr,
+    EPILOGUE: gl.constexpr, UNIT: gl.constexpr = 8, ROOM: gl.constexpr = 0,
 ):  # fmt: skip
-    """A tile of sums through the epilogue to the result, sixteen bytes a thread.
+    """A tile of sums through the epilogue to the result, UNIT elements a thread.
 
     Its first pixel is `m`, its first channel `col`.
     """
     BM: gl.constexpr = acc.shape[0]
     BN: gl.constexpr = acc.shape[1]
-    flat: gl.constexpr = flat_layout(BN, WARPS)
+    flat: gl.constexpr = flat_layout(BN, WARPS, UNIT)
     image, channel, line, pixel, row_mask, col_mask = _places(
-        m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, acc.type.layout
+        m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, acc.type.layout, UNIT
     )
     done = EPILOGUE(acc, image, channel, line, pixel, row_mask, col_mask, fetched, extra)
+    if ROOM > 0:
+        # An epilogue may make anything of zeros, and whoever reads the pixels counts on zeros.
+        done = gl.where(col_mask[None, :], done, 0.0)
     # Where sums lie a thread has two neighbours: stores would be 4 bytes wide.
     done = gl.convert_layout(done.to(y.dtype.element_ty), flat)
     image, channel, line, pixel, row_mask, col_mask = _places(
-        m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat
+        m, col, rows, k + ROOM, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat, UNIT
     )
     place_tile(
-        done, y, image, line, pixel, row_mask, col_mask, col, channels, y_n, y_p, y_q, EVEN, BLOCK
-    )
+        done, y, image, line, pixel, row_mask, col_mask, col, channels, y_n, y_p, y_q, EVEN, BLOCK,
+        UNIT,
+    )  # fmt: skip
 
 
 @gluon.jit
 def place_tile(
     done, y, image, line, pixel, row_mask, col_mask, col, channels, y_n, y_p, y_q,
-    EVEN: gl.constexpr, BLOCK: gl.constexpr,
+    EVEN: gl.constexpr, BLOCK: gl.constexpr, UNIT: gl.constexpr = 8,
 ):  # fmt: skip
     """Store a tile as it lies in threads, rows and columns where the masks say."""
     BN: gl.constexpr = done.shape[1]
     at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, done.type.layout))
     if EVEN:
-        corner = pixel * (y_q * 8)
+        corner = pixel * (y_q * UNIT)
     else:
-        corner = image * (y_n * 8) + line * (y_p * (8 * BLOCK)) + pixel * (y_q * (8 * BLOCK))
+        corner = image * (y_n * UNIT)
+        corner += line * (y_p * (UNIT * BLOCK)) + pixel * (y_q * (UNIT * BLOCK))
     if BLOCK > 1:
-        part = at // (channels * 8)
-        within = part // BLOCK * (y_p * 8) + part % BLOCK * (y_q * 8) + at % (channels * 8)
+        part = at // (channels * UNIT)
+        within = part // BLOCK * (y_p * UNIT) + part % BLOCK * (y_q * UNIT) + at % (channels * UNIT)
     else:
         within = at
     gl.store(
@@ -323,7 +329,7 @@ def place_tile(
 @gluon.jit
 def _places(
     m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr, EVEN: gl.constexpr,
-    BLOCK: gl.constexpr, CRD: gl.constexpr, layout: gl.constexpr,
+    BLOCK: gl.constexpr, CRD: gl.constexpr, layout: gl.constexpr, UNIT: gl.constexpr = 8,
 ):  # fmt: skip
     """Of a tile's rows and columns: n, k, p, q of the sums, and which rows and channels there are.
 
@@ -334,12 +340,12 @@ def _places(
     at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, layout))
     channel = at
     if CRD:
-        channel = at % (channels * 8) * (BLOCK * BLOCK) + at // (channels * 8)
+        channel = at % (channels * UNIT) * (BLOCK * BLOCK) + at // (channels * UNIT)
     if EVEN:
-        return row, channel, row, row, row < rows, at < k * 8
+        return row, channel, row, row, row < rows, at < k * UNIT
     # Without a sign, division takes fewer instructions.
     over = row.to(gl.uint32) // q.to(gl.uint32)
     image = over // p.to(gl.uint32)
     line = (over - image * p.to(gl.uint32)).to(gl.int32)
     pixel = (row.to(gl.uint32) - over * q.to(gl.uint32)).to(gl.int32)
-    return image.to(gl.int32), channel, line, pixel, row < rows, at < k * 8
+    return image.to(gl.int32), channel, line, pixel, row < rows, at < k * UNIT

@@ -122,7 +122,7 @@ class HopperPatchesConfig:
 
 def _supports(call: CudaCall) -> str | None:
     op: Conv2d = call.op
-    k, c, r, s = call.inputs[1].shape
+    _, c, r, s = call.inputs[1].shape
     if r * s == 1:
         return "one tap"
     if c == 1 and op.groups > 1:
@@ -137,8 +137,8 @@ def _supports(call: CudaCall) -> str | None:
     if reason is not None:
         return reason
     channels = c * op.groups
-    if channels % _VECTOR or k % _VECTOR:
-        return f"{channels} input channels, {k} of the result"
+    if channels % _VECTOR:
+        return f"{channels} input channels"
     return None if _works(_layer(call)) else "weights and patches do not fit shared memory"
 
 

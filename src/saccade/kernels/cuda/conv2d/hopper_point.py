@@ -26,6 +26,7 @@ from saccade.kernels.cuda.conv2d.hopper import (
     HopperOperands,
     constants_of,
     filters_map,
+    loose_result,
     pixels_map,
     upper_of,
 )
@@ -110,7 +111,7 @@ def _halves(call: CudaCall) -> tuple[CudaCall, CudaCall]:
 def _supports(call: CudaCall) -> str | None:
     first, second = _halves(call)
     for half in (first, second):
-        reason = CONV2D_HOPPER.supports(half)
+        reason = CONV2D_HOPPER.supports(half) or loose_result(half)
         if reason is not None:
             return reason
     if not _tiles(call):

@@ -19,7 +19,12 @@ from saccade.backends.cuda.gpus import gpu
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Launch, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, HopperOperands, filters_map
+from saccade.kernels.cuda.conv2d.hopper import (
+    CONV2D_HOPPER,
+    HopperOperands,
+    filters_map,
+    loose_result,
+)
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_epilogue_of,
     gluon_fetch_of,
@@ -129,7 +134,7 @@ class HopperRowsConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call)
+    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op

@@ -24,6 +24,7 @@ from saccade.kernels.cuda.conv2d.hopper import (
     HopperOperands,
     begins,
     filters_map,
+    loose_result,
     upper_of,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -106,7 +107,7 @@ class HopperStationaryConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call)
+    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op

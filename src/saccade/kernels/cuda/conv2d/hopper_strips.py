@@ -25,6 +25,7 @@ from saccade.kernels.cuda.conv2d.hopper import (
     HopperOperands,
     begins,
     filters_map,
+    loose_result,
     nested,
     unaligned,
 )
@@ -95,7 +96,7 @@ class HopperStripsConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call)
+    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op

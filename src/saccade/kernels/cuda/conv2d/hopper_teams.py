@@ -23,6 +23,7 @@ from saccade.kernels.cuda.conv2d.hopper import (
     CONV2D_HOPPER,
     HopperOperands,
     filters_map,
+    loose_result,
     window_map,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -109,7 +110,7 @@ _SHAPES = (
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call)
+    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op
