@@ -101,6 +101,9 @@ def measure(bundles: Path, names: Sequence[str], rounds: int) -> Iterator[dict[s
 
     pixels = torch.from_numpy(image()).cuda()
     for name in names:
+        if not (bundles / f"{name}_fp16.saccade").is_file():
+            print(f"{name}: no bundle: no record", flush=True)
+            continue
         module = detector(name).cuda()
         with torch.inference_mode():
             truth = module([pixels])[0]["scores"]
