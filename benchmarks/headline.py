@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import operators, report_gpu
+from benchmarks import gpu_detectors, operators, report_gpu
 from benchmarks.cases import CASES, GPU_CASES, select
 from benchmarks.plot import Bar, Panel
 from benchmarks.record import Record, ResultFile, by_key, load_all
@@ -48,6 +48,7 @@ def render(folder: Path) -> str:
     for results in _newest_gpu(folder):
         mine = [one for one in on_gpu if _is_of(one, results)]
         rows = [*_networks(results, GPU_MODELS)]
+        rows += gpu_detectors.headlines(folder, results.machine["gpu"])
         rows += [row for one in mine for row in _operators(one, GPU_OPERATORS[:1], 1e3, "µs")]
         tables.append(_table(results.machine["gpu"], results, mine, rows))
     return "\n\n".join(tables)
@@ -107,6 +108,7 @@ def render_all(folder: Path) -> str:
     for results in load_all(folder, "cuda"):
         mine = [one for one in on_gpu if _is_of(one, results)]
         rows = [*_networks(results, GPU_MODELS)]
+        rows += gpu_detectors.headlines(folder, results.machine["gpu"])
         rows += [row for one in mine for row in _operators(one, GPU_OPERATORS, 1e3, "µs")]
         parts.append(_table(results.machine["gpu"], results, mine, rows))
     return "\n\n".join(parts)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import headline, operators, plot, report_cpu, report_gpu
+from benchmarks import gpu_detectors, headline, operators, plot, report_cpu, report_gpu
 from benchmarks.record import RecordError
 
 __all__ = ["IMAGES", "PAGES", "RESULTS", "ROOT", "main", "marks", "replace_section"]
@@ -26,7 +26,7 @@ IMAGES: Mapping[str, Callable[[Path], list[plot.Panel]]] = {
 PAGES: Mapping[str, Mapping[str, Callable[[Path], str]]] = {
     "README.md": {"headline": headline.render},
     "docs/benchmarks.md": {"headlines": headline.render_all, "results": report_cpu.render},
-    "docs/gpu.md": {"gpu": report_gpu.render},
+    "docs/gpu.md": {"gpu": report_gpu.render, "gpu-detectors": gpu_detectors.render},
     "docs/operators.md": {"operators": operators.render, "gpu-operators": operators.render_gpu},
 }
 """Sections of pages, by the names in their markers."""

@@ -19,7 +19,7 @@ PAGE = "docs/benchmarks.md"
 def folder(tmp_path, complete):
     """Records of made-up times on a CPU, and real ones of all else that pages are made of."""
     save(tmp_path / "results" / "latency.json", complete)
-    for name in ("cuda.json", "operators.json", "operators_cuda.json"):
+    for name in ("cuda.json", "detectors_gpu.json", "operators.json", "operators_cuda.json"):
         (tmp_path / "results" / name).write_bytes((RESULTS / name).read_bytes())
     return tmp_path / "results"
 
@@ -222,8 +222,8 @@ def test_the_readme_has_the_newest_processor_of_each_maker_and_the_newest_gpu(fo
     rows = [
         [line for line in part.splitlines() if line.startswith("| ")][1:] for part in parts[2::2]
     ]
-    assert [len(one) for one in rows] == [3, 3, 3]
-    assert "4.00 ms" in rows[0][0] and "2.00 ms" in rows[1][0] and "deform_conv2d" in rows[2][2]
+    assert [len(one) for one in rows] == [3, 3, 4]
+    assert "4.00 ms" in rows[0][0] and "2.00 ms" in rows[1][0] and "deform_conv2d" in rows[2][3]
     shown = headline.panels(folder)
     assert [panel.title.rpartition(",")[0] for panel in shown] == parts[1::2]
     assert shown[0].bars and not any("batch" in bar.name for panel in shown for bar in panel.bars)
@@ -264,7 +264,9 @@ def test_a_page_without_its_markers_is_refused(text):
         replace_section(text, "table", (BEGIN, END))
 
 
-@pytest.mark.parametrize("missing", ["latency", "cuda", "operators", "operators_cuda"])
+@pytest.mark.parametrize(
+    "missing", ["latency", "cuda", "detectors_gpu", "operators", "operators_cuda"]
+)
 def test_without_records_nothing_is_written(root, folder, capsys, missing):
     (folder / f"{missing}.json").unlink()
     before = {page: (root / page).read_text() for page in PAGES}
