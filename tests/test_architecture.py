@@ -72,7 +72,7 @@ IMPORTS = {
         "signature",
     },
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
-    "backends/fusions": {"ir", "kernels/cases", "layout", "opdefs"},
+    "backends/fusions": {"ir", "kernels/cases", "layout", "opdefs", "passes"},
     "backends/cpu/fusions": {
         "backends/cpu/target",
         "backends/fusions",
@@ -84,7 +84,7 @@ IMPORTS = {
     "plan": {"devices", "errors", "ir", "kernels", "layout", "limits", "locks", "tables", "waits"},
     "tuning": {"caches", "errors", "files", "ir", "kernels", "layout"},
     "backends/cuda/fusions": {"backends/fusions", "ir", "kernels/cases", "layout", "opdefs"},
-    "backends/cpu/passes": {"ir", "opdefs", "options", "passes"},
+    "backends/cpu/passes": {"backends/fusions", "ir", "opdefs", "options", "passes"},
     "lowered": {
         "caches",
         "devices",
@@ -205,6 +205,7 @@ IMPORTS = {
         "backends/cuda/gpus",
         "backends/cuda/runtime",
         "backends/cuda/target",
+        "backends/fusions",
         "bundlefile",
         "caches",
         "errors",

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from saccade.backends.cuda.fusions import GatheredPointwise
+from saccade.backends.fusions import GatheredPointwise
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pass_graphs import Build
 
-from saccade.backends.cuda.fusions import GatheredPointwise
 from saccade.backends.cuda.passes import passes_of, tell_numbers
+from saccade.backends.fusions import GatheredPointwise
 from saccade.errors import ModelError
 from saccade.ir import Count, DType, Factor, IndexMap, Node, TensorType, Value
 from saccade.ir.dim import minimum, mul, symbol

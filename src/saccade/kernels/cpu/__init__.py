@@ -89,7 +89,9 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
     Listed("matmul.amx", ("MatMul",), "matmul.amx", "MATMUL_AMX"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
-    Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),
+    Listed(
+        "pointwise.chain", ("Pointwise", "GatheredPointwise"), "pointwise.chain", "CHAIN"
+    ),
     Listed("movement.copy", ("Move", "BitCast"), "movement.copy", "COPY"),
     Listed("pool.direct", ("Pool2d",), "pool.direct", "POOL"),
     Listed("reduce.direct", ("Reduce",), "reduce.direct", "REDUCE"),
@@ -97,7 +99,9 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("norm.gradient", ("VectorNormGrad",), "norm.gradient", "NORM_GRAD"),
     Listed("movement.concat", ("Concat",), "movement.concat", "CONCAT"),
     Listed("movement.pad", ("Pad",), "movement.pad", "PAD"),
-    Listed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "GATHER"),
+    Listed(
+        "movement.gather", ("Gather", "GatherNd", "GatheredPointwise"), "movement.gather", "GATHER"
+    ),
     Listed("movement.scatter", ("ScatterRows",), "movement.scatter", "SCATTER"),
     Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
     Listed("resize.rows", ("Resize",), "resize.rows", "RESIZE_ROWS"),

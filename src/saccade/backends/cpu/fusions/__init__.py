@@ -17,12 +17,11 @@ from types import MappingProxyType
 from saccade.backends.cpu.fusions.excite import Excite, RowSums
 from saccade.backends.cpu.fusions.expand import ExpandDepthwise
 from saccade.backends.cpu.fusions.separable import SeparableConv2d
-from saccade.backends.fusions import Attention
+from saccade.backends.fusions import Attention, GatheredPointwise
 from saccade.ir import Op
 
 __all__ = ["OPERATORS", "Excite", "ExpandDepthwise", "RowSums", "SeparableConv2d"]
 
-OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
-    {kind.__name__: kind for kind in (Attention, Excite, ExpandDepthwise, RowSums, SeparableConv2d)}
-)
+_KINDS = (Attention, Excite, ExpandDepthwise, GatheredPointwise, RowSums, SeparableConv2d)
+OPERATORS: Mapping[str, type[Op]] = MappingProxyType({kind.__name__: kind for kind in _KINDS})
 """The operators that the CPU adds to `opdefs`, by family."""

@@ -1,7 +1,6 @@
 """Fusions that pay on GPUs alone: their operators, and the rewrites that layout asks for.
 
     conv_sum, conv_point, conv_subpixel     operators: shape rule, NumPy reference, work
-    gathered_pointwise                      the same
     sum_convs, point_convs, subpixel_convs  rewrites; what they leave alone, and why
     decide                                  what layout knows: `CudaFusions`
 
@@ -17,11 +16,10 @@ from types import MappingProxyType
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
 from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
-from saccade.backends.cuda.fusions.gathered_pointwise import GatheredPointwise
-from saccade.backends.fusions import Attention
+from saccade.backends.fusions import Attention, GatheredPointwise
 from saccade.ir import Op
 
-__all__ = ["OPERATORS", "Conv2dPoint", "Conv2dSubPixel", "Conv2dSum", "GatheredPointwise"]
+__all__ = ["OPERATORS", "Conv2dPoint", "Conv2dSubPixel", "Conv2dSum"]
 
 OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
     {

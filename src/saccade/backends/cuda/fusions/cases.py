@@ -10,8 +10,8 @@ from types import MappingProxyType
 from saccade.backends.cuda.fusions.conv_point import Conv2dPoint
 from saccade.backends.cuda.fusions.conv_subpixel import Conv2dSubPixel
 from saccade.backends.cuda.fusions.conv_sum import Conv2dSum
-from saccade.backends.cuda.fusions.gathered_pointwise import GatheredPointwise
 from saccade.backends.fusions.cases import ATTENTIONS
+from saccade.backends.fusions.gathered_pointwise import GatheredPointwise
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from saccade.backends.cuda.fusions import GatheredPointwise
+from saccade.backends.fusions import GatheredPointwise
+from saccade.backends.fusions.counted_walks import unconverted
 from saccade.ir import Node, Value
-from saccade.ir.expr import IDENTITY
-from saccade.opdefs import Gather, Move, Pointwise
+from saccade.opdefs import Gather, Pointwise
 from saccade.passes import Pass, Rule
 from saccade.passes._editor import Editor
 
-__all__ = ["PASS", "sliced"]
+__all__ = ["PASS"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +75,10 @@ def rewrite(editor: Editor, found: _Sliced) -> None:
         data, where = gather.inputs
         if where not in indices:
             indices.append(where)
-        operands[place] = _unconverted(editor, data, node)
+        operands[place] = unconverted(editor, data, node)
         picks[place] = gather.op.axis, indices.index(where)
     fused = GatheredPointwise(op.expr, op.dtype, tuple(picks))
     editor.replace(node, fused, (*operands, *indices))
-
-
-def sliced(editor: Editor, node: Node) -> tuple[GatheredPointwise, tuple[Value, ...]]:
-    """Slices that nothing is computed of, as arithmetic: the operator and its operands."""
-    op, (data, where) = node.op, node.inputs
-    assert isinstance(op, Gather)
-    fused = GatheredPointwise(IDENTITY, node.output.dtype.arithmetic, ((op.axis, 0),))
-    return fused, (_unconverted(editor, data, node), where)
-
-
-def _unconverted(editor: Editor, data: Value, node: Node) -> Value:
-    """What is converted to another storage, and perhaps moved then, for slices alone."""
-    maker = editor.producer(data)
-    if maker is None or editor.is_output(data) or not _is_sliced_alone(editor, data):
-        return data
-    if isinstance(maker.op, Move):
-        source = _unconverted(editor, maker.inputs[0], node)
-        return data if source is maker.inputs[0] else editor.emit(node, maker.op, (source,))
-    if maker.op != Pointwise(IDENTITY, data.dtype.arithmetic):
-        return data
-    (source,) = maker.inputs
-    return source if source.dtype.arithmetic is data.dtype.arithmetic else data
-
-
-def _is_sliced_alone(editor: Editor, data: Value) -> bool:
-    return all(isinstance(reader.op, Gather | Move) for reader in editor.readers(data))
 
 
 PASS = Pass("fuse_gathers", (Rule(match, refuse, rewrite),), after=("fuse_pointwise",))

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
+from saccade.backends.fusions import GatheredPointwise
 from saccade.ir import DType
+from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Out
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
@@ -32,6 +34,7 @@ class GatherConfig:
         rank: Axes after collapsing.
         whole: Whether rows are contiguous in operand and result and share their indices.
         depth: How many indices one slice has.
+        counted: Axes after collapsing that operands say the length of, in their order.
     """
 
     itemsize: int
@@ -39,11 +42,16 @@ class GatherConfig:
     rank: int
     whole: bool
     depth: int = 1
+    counted: tuple[int, ...] = ()
 
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
-    data, indices = call.inputs
+    data, indices, op = call.inputs[0], call.inputs[1], call.op
+    if isinstance(op, GatheredPointwise):
+        (pick, *others), kind = op.picks, call.outputs[0].dtype
+        if others or pick[0] < 0 or op.expr != IDENTITY or data.dtype is not kind:
+            return "arithmetic on slices"
     if indices.dtype not in (DType.I64, DType.I32):
         return f"indices of type {indices.dtype.value}"
     # An index cannot be clamped to an axis that has no elements.
@@ -56,13 +64,16 @@ def _axes(call: CpuCall) -> tuple[int, int, int]:
     """The first axis of the data that indices replace, how many they are, and axes shared."""
     if isinstance(call.op, Gather):
         return call.op.axis, 1, 0
+    if isinstance(call.op, GatheredPointwise):
+        return call.op.picks[0][0], 1, 0
     return call.op.batch, call.inputs[1].shape[-1], call.op.batch
 
 
 def _loops(call: CpuCall) -> Loops:
-    data, indices = call.inputs
+    data, indices = call.inputs[:2]
     axis, depth, shared = _axes(call)
-    chosen = indices.strides[shared:] if isinstance(call.op, Gather) else indices.strides[shared:-1]
+    tuples = isinstance(call.op, GatherNd)
+    chosen = indices.strides[shared:-1] if tuples else indices.strides[shared:]
     before, after = data.strides[:axis], data.strides[axis + depth :]
     from_data = (*before, *(0,) * len(chosen), *after)
     # Before its axis a `Gather` has axes that its indices know nothing of.
@@ -70,7 +81,12 @@ def _loops(call: CpuCall) -> Loops:
         *(indices.strides[:shared] if shared else (0,) * axis), *chosen, *(0,) * len(after)
     )  # fmt: skip
     out = call.outputs[0]
-    return collapse(out.shape, [out.strides, from_data, from_indices])
+    return collapse(out.shape, [out.strides, from_data, from_indices], _counted(call))
+
+
+def _counted(call: CpuCall) -> tuple[int, ...]:
+    """Axes of the result that numbers count."""
+    return call.op.counted if isinstance(call.op, GatheredPointwise) else ()
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
@@ -81,9 +97,13 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     # A single element per row has kind `unit` everywhere: its index is then read with it.
     whole = to == source == "unit" and index == "zero"
     itemsize = data.dtype.itemsize
-    config = GatherConfig(itemsize, call.inputs[1].dtype.value, loops.rank, whole, depth)
+    places = {axis: place for place, axis in enumerate(loops.axes)}
+    told = {n: places[axis] for n, axis in enumerate(_counted(call)) if axis in places}
+    config = GatherConfig(
+        itemsize, call.inputs[1].dtype.value, loops.rank, whole, depth, tuple(told.values())
+    )
     cut = partition(loops, max(4096, -(-call.outputs[0].size // (8 * call.threads))))
-    between = 0 if isinstance(call.op, Gather) else call.inputs[1].strides[-1]
+    between = call.inputs[1].strides[-1] if isinstance(call.op, GatherNd) else 0
     replaced = slice(axis, axis + depth)
     integers = {
         **Nest.integers(loops, cut),
@@ -92,6 +112,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         "between": between,
     }
     operands: dict[str, Operand] = {"to": Out(0), "data": In(0), "indices": In(1)}
+    operands |= {f"n{i}": In(2 + n) for i, n in enumerate(told)}
     return (Launch(config, operands, integers, cut.chunks),)
 
 
@@ -99,7 +120,8 @@ def emit(k: KernelBuilder, config: GatherConfig) -> None:
     """The code of one configuration."""
     to, data = (k.pointer(name, ELEMENT[config.itemsize]) for name in ("to", "data"))
     indices = k.pointer("indices", config.index)
-    nest = Nest(k, config.rank, 3)
+    numbers = {axis: k.pointer(f"n{i}", "int64") for i, axis in enumerate(config.counted)}
+    nest = Nest(k, config.rank, 3, numbers)
     slices = _Slices(k, indices, config.depth)
     vector = 4 * k.lanes // config.itemsize
     with nest.walk() as row:
@@ -147,7 +169,7 @@ def cost(call: CpuCall) -> float:
 
 GATHER = CpuKernel(
     "movement.gather",
-    (Gather, GatherNd),
+    (Gather, GatherNd, GatheredPointwise),
     GatherConfig,
     supports,
     single_variant(launch, cost),

@@ -8,12 +8,12 @@ Codes depend on the rank alone; sizes and strides are integer parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
-from saccade.backends.cpu.codegen.language import KernelBuilder, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int
 
@@ -39,10 +39,12 @@ class Loops:
     Attributes:
         sizes: Extent of each axis.
         strides: For each operand, elements between neighbours along each axis.
+        axes: Which of those that were collapsed each is, of merged ones the innermost.
     """
 
     sizes: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
+    axes: tuple[int, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -64,33 +66,38 @@ def in_lines(loops: Loops, itemsize: int) -> bool:
     return inner == 1 and all(step * itemsize % LINE == 0 for step in outer)
 
 
-def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:
+def collapse(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], alone: Collection[int] = ()
+) -> Loops:
     """Order, drop and merge axes; see the module.
 
     Args:
         sizes: Extent of each axis.
         strides: For each operand, its stride along each axis; the first decides the order.
+        alone: Axes that are merged with none.
     """
     count = len(strides)
     if 0 in sizes:
         return Loops((0,), ((0,),) * count)
-    axes = [(n, *(s[i] for s in strides)) for i, n in enumerate(sizes) if n != 1]
+    axes = [(i, n, *(s[i] for s in strides)) for i, n in enumerate(sizes) if n != 1]
     # The other operands decide where the first one's strides are equal.
-    axes.sort(key=lambda axis: tuple(-abs(s) for s in axis[1:]))
+    axes.sort(key=lambda axis: tuple(-abs(s) for s in axis[2:]))
     merged: list[tuple[int, ...]] = []
     for axis in axes:
-        if merged and all(
-            outer == axis[0] * inner for outer, inner in zip(merged[-1][1:], axis[1:], strict=True)
+        apart = not merged or merged[-1][0] in alone or axis[0] in alone
+        if not apart and all(
+            outer == axis[1] * inner for outer, inner in zip(merged[-1][2:], axis[2:], strict=True)
         ):
-            merged[-1] = (merged[-1][0] * axis[0], *axis[1:])
+            merged[-1] = (axis[0], merged[-1][1] * axis[1], *axis[2:])
         else:
             merged.append(axis)
     if not merged:
         # Stride 1: a single element counts as contiguous for every operand.
-        merged.append((1, *(1 for _ in range(count))))
+        merged.append((-1, 1, *(1 for _ in range(count))))
     return Loops(
+        tuple(axis[1] for axis in merged),
+        tuple(tuple(axis[2 + p] for axis in merged) for p in range(count)),
         tuple(axis[0] for axis in merged),
-        tuple(tuple(axis[1 + p] for axis in merged) for p in range(count)),
     )
 
 
@@ -140,9 +147,18 @@ class Row:
 
 
 class Nest:
-    """The emitted walk; declares its integer parameters, which are those of `Nest.integers`."""
+    """The emitted walk; declares its integer parameters, which are those of `Nest.integers`.
 
-    def __init__(self, k: KernelBuilder, rank: int, operands: int) -> None:
+    Args:
+        k: Builder.
+        rank: How many axes there are.
+        operands: How many operands.
+        numbers: For some axes where it stands how much of them is to be walked.
+    """
+
+    def __init__(
+        self, k: KernelBuilder, rank: int, operands: int, numbers: Mapping[int, Ptr] | None = None
+    ) -> None:
         self.k = k
         self.sizes = k.array("sizes", rank)
         steps = k.array("strides", rank * operands)
@@ -151,6 +167,19 @@ class Nest:
         self.rows, self.per_chunk, self.inner, self.inner_chunks, self.chunks = k.integers(
             "rows per_chunk inner inner_chunks chunks"
         )
+        if numbers:
+            self._shorten(numbers)
+
+    def _shorten(self, numbers: Mapping[int, Ptr]) -> None:
+        """Axes of as many elements as are there; chunks behind all of them have nothing to do."""
+        sizes = list(self.sizes)
+        for axis, number in numbers.items():
+            # Of none one is done: nobody divides by 0.
+            true = self.k.maximum_int(number.load_int(), 1)
+            sizes[axis] = self.k.minimum_int(true, sizes[axis])
+        self.sizes, self.rows = tuple(sizes), self.k.int(1)
+        for size in sizes[:-1]:
+            self.rows = self.rows * size
 
     @staticmethod
     def integers(

@@ -20,9 +20,10 @@ from functools import lru_cache
 
 from saccade.backends.cpu.codegen.expressions import DOUBLE
 from saccade.backends.cpu.codegen.language import KernelBuilder
+from saccade.backends.fusions import GatheredPointwise
 from saccade.ir import DType
 from saccade.ir.expr import BIT_OPERATORS, Expr, arg, fold, substitute
-from saccade.kernels.base import In, Launch, Out, numbered
+from saccade.kernels.base import In, Launch, Out, View, numbered
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_transposed import (
@@ -63,6 +64,7 @@ class ChainConfig:
         arithmetic: What is computed in: `float32`, `int64` or `float64`.
         tile: The rectangles, if any operand is transposed (`movement.copy_transposed`).
         streamed: Whether results go past the caches.
+        counted: Axes after collapsing that operands say the length of, in their order.
     """
 
     expr: str
@@ -72,6 +74,7 @@ class ChainConfig:
     arithmetic: str
     tile: tuple[int, int] = (0, 0)
     streamed: bool = False
+    counted: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -83,9 +86,20 @@ def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
     return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
 
 
+def _operands(call: CpuCall) -> tuple[View, ...]:
+    """Those of the expression: numbers come behind them."""
+    op = call.op
+    return call.inputs[: len(op.picks)] if isinstance(op, GatheredPointwise) else call.inputs
+
+
+def _counted(call: CpuCall) -> tuple[int, ...]:
+    """Axes of the result that numbers count."""
+    return call.op.counted if isinstance(call.op, GatheredPointwise) else ()
+
+
 def _arithmetic(call: CpuCall) -> str:
     """What is computed in: the operands' kind of type, or the result's if all are bool."""
-    dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
+    dtypes = [v.dtype for v in _operands(call) if v.dtype is not DType.BOOL]
     # Promotion has made all operands but truth values one type.
     kind: DType = dtypes[0] if dtypes else call.op.dtype
     if kind is DType.F64:
@@ -96,7 +110,9 @@ def _arithmetic(call: CpuCall) -> str:
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
-    out = call.outputs[0]
+    out, op = call.outputs[0], call.op
+    if isinstance(op, GatheredPointwise) and op.indices:
+        return "slices at indices"
     if (refused := refuse_repeats(out)) is not None:
         return refused
     if len(out.shape) > MAX_RANK:
@@ -114,7 +130,7 @@ def supports(call: CpuCall) -> str | None:
 def _loops(call: CpuCall, used: Sequence[int]) -> Loops:
     out = call.outputs[0]
     operands = [call.inputs[i].broadcast_to(out.shape).strides for i in used]
-    return collapse(out.shape, [out.strides, *operands])
+    return collapse(out.shape, [out.strides, *operands], _counted(call))
 
 
 def _kinds(loops: Loops) -> tuple[str, ...]:
@@ -154,7 +170,12 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         plan = _transposed_plan(call, loops, config, far=far)
         config = replace(config, rank=plan.loops.rank, tile=plan.tile, streamed=plan.streamed)
         return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
-    config = replace(config, streamed=far and in_lines(loops, out.dtype.itemsize))
+    places = {axis: place for place, axis in enumerate(loops.axes)}
+    told = {n: places[axis] for n, axis in enumerate(_counted(call)) if axis in places}
+    first = len(_operands(call))
+    operands |= {f"n{i}": In(first + n) for i, n in enumerate(told)}
+    streamed = far and in_lines(loops, out.dtype.itemsize)
+    config = replace(config, streamed=streamed, counted=tuple(told.values()))
     total = out.size
     # Heavy expressions take long enough for shorter chunks.
     light = sum(operators(call.op.expr).values()) <= 4
@@ -165,12 +186,13 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
 def emit(k: KernelBuilder, config: ChainConfig) -> None:
     """The code of one configuration."""
     pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
+    numbers = {axis: k.pointer(f"n{i}", "int64") for i, axis in enumerate(config.counted)}
     # Declared once, though the code may be emitted twice.
     nest: Transposed | Nest
     if "transposed" in config.kinds:
         nest = Transposed(k, config.rank, len(pointers), config.tile)
     else:
-        nest = Nest(k, config.rank, len(pointers))
+        nest = Nest(k, config.rank, len(pointers), numbers)
     result, *operands = pointers
     with k.streams(result, operands, config.streamed) as ways:
         for to in ways:
@@ -213,12 +235,13 @@ def aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
     # Among elements of another size, what is written would lie over others that are still to be
     # read.
     size = call.outputs[0].dtype.itemsize
-    return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
+    operands = enumerate(_operands(call))
+    return tuple((i, 0) for i, view in operands if view.dtype.itemsize == size)
 
 
 CHAIN = CpuKernel(
     "pointwise.chain",
-    (Pointwise,),
+    (Pointwise, GatheredPointwise),
     ChainConfig,
     supports,
     single_variant(launch, cost),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 from saccade.backends.cuda.codegen.expressions import TritonLines, missing_operator
-from saccade.backends.cuda.fusions import GatheredPointwise
+from saccade.backends.fusions import GatheredPointwise
 from saccade.ir.expr import parse
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
