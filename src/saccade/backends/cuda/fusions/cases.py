@@ -57,7 +57,15 @@ _PRODUCTS = (
     _whole("uint8", DType.U8, False),
     _whole("float64", DType.F64, True),
     Case("wraps", MatMul(), _WRAPPING, terms=0),
-)
+    Case(
+        "odd-columns", MatMul(epilogue=parse("add($0, $1)")),
+        (Operand((2, 37, 72)), Operand((72, 91), constant=True), Operand((91,))), terms=72,
+    ),
+    Case(
+        "wider-columns", MatMul(), (Operand((150, 64), BF16), Operand((64, 40), BF16, constant=True)),
+        terms=64,
+    ),
+)  # fmt: skip
 
 _SAME = (1, 1, 1, 1)  # padding that keeps sizes under windows of 3x3
 _ADDED = parse("relu(add(add($0, $1), $2))")
