@@ -62,8 +62,8 @@ _PRODUCTS = (
         (Operand((2, 37, 72)), Operand((72, 91), constant=True), Operand((91,))), terms=72,
     ),
     Case(
-        "wider-columns", MatMul(), (Operand((150, 64), BF16), Operand((64, 40), BF16, constant=True)),
-        terms=64,
+        "wider-columns", MatMul(),
+        (Operand((150, 64), BF16), Operand((64, 40), BF16, constant=True)), terms=64,
     ),
 )  # fmt: skip
 
