@@ -13,6 +13,7 @@ import pytest
 from pass_graphs import Build, ops
 
 from saccade import passes
+from saccade.backends.cpu.passes import tell_sizes
 from saccade.backends.cpu.passes.widen_float16 import PASS
 from saccade.devices import device_named
 from saccade.ir import DType
@@ -148,12 +149,12 @@ def test_casts_from_and_to_other_types_stay():
 def test_it_is_the_first_of_the_cpu_s_passes(device, precision):
     steps = device_named(device).passes(Options.make(device, precision))
     shared = passes.BFLOAT16 if precision == "bf16" else passes.STANDARD
-    assert steps == (PASS, *shared)
+    assert steps == (PASS, *shared, tell_sizes.PASS)
 
 
 def test_names_are_those_of_the_files():
     folder = Path(importlib.util.find_spec("saccade.backends.cpu.passes").origin).parent
-    assert {path.stem for path in folder.glob("[a-z]*.py")} == {PASS.name}
+    assert {path.stem for path in folder.glob("[a-z]*.py")} == {PASS.name, tell_sizes.PASS.name}
 
 
 def test_device_independent_passes_take_float16_as_it_is():
