@@ -11,24 +11,13 @@ from saccade.backends.fusions import GatheredPointwise
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
-from saccade.kernels.base import Call, View
+from saccade.kernels.base import Call
 from saccade.kernels.cuda import kernel_named
-from saccade.testing.kernels import row_major
+from saccade.testing.kernels import anyhow, row_major
 from saccade.testing.triton import H200, interpret
 
 GATHERED = kernel_named("pointwise.gathered")
 SUM = parse("add(mul($0, 2.0), $1)")
-
-
-def stored(chance, dtype, shape):
-    """Any order of axes, gaps after some."""
-    order = list(range(len(shape)))
-    chance.shuffle(order)
-    strides, step = [0] * len(shape), chance.choice([1, 1, 2])
-    for axis in order:
-        strides[axis] = step
-        step = step * shape[axis] + chance.choice([0, 0, 3, 8])
-    return View(dtype, tuple(shape), tuple(strides))
 
 
 def hold(op, arrays, views, out, true=...):
@@ -60,8 +49,8 @@ def test_slices_along_any_axes(seed):
     arrays.append(indices(rng, shape[axis], first[axis]))
     arrays.append(indices(rng, shape[other], second[other]).astype(np.int32))
     op = GatheredPointwise(parse("sub($1, $0)"), dtype, ((axis, 0), (other, 1)))
-    views = [stored(chance, DType.of(a.dtype), a.shape) for a in arrays]
-    hold(op, arrays, views, stored(chance, dtype, shape))
+    views = [anyhow(chance, DType.of(a.dtype), a.shape) for a in arrays]
+    hold(op, arrays, views, anyhow(chance, dtype, shape))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -80,11 +69,11 @@ def test_as_many_elements_as_there_are(seed):
         *(np.array([n]) for n in numbers),
     ]
     op = GatheredPointwise(SUM, DType.F32, ((axis, 0), (-1, -1)), counted)
-    views = [stored(chance, DType.of(a.dtype), a.shape) for a in arrays]
+    views = [anyhow(chance, DType.of(a.dtype), a.shape) for a in arrays]
     true = [slice(None)] * len(shape)
     for a, number in zip(counted, numbers, strict=True):
         true[a] = slice(0, max(0, number))
-    hold(op, arrays, views, stored(chance, DType.F32, shape), tuple(true))
+    hold(op, arrays, views, anyhow(chance, DType.F32, shape), tuple(true))
 
 
 def test_few_programs_go_through_what_is_true():

@@ -14,7 +14,7 @@ from saccade.kernels.cuda import kernel_named
 from saccade.kernels.cuda.movement.loop_axes import collapsed, division, power_dividing
 from saccade.kernels.cuda.movement.walk_plan import walks
 from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad, ScatterRows
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import anyhow, nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
 
 COPY, CONCAT, PAD, GATHER, EXCHANGE = (
@@ -37,17 +37,6 @@ def hold(kernel, op, arrays, inputs, out):
         result = interpret(kernel, call, arrays, variant.launches)[0]
         np.testing.assert_array_equal(result, truth)
     return variant.launches
-
-
-def stored(chance, dtype, shape):
-    """Any order of axes, gaps after some."""
-    order = list(range(len(shape)))
-    chance.shuffle(order)
-    strides, step = [0] * len(shape), chance.choice([1, 1, 2])
-    for axis in order:
-        strides[axis] = step
-        step = step * shape[axis] + chance.choice([0, 0, 3, 8])
-    return View(dtype, tuple(shape), tuple(strides))
 
 
 @pytest.fixture(params=range(6))
@@ -82,7 +71,7 @@ def test_copies(chance):
     op = Move(IndexMap(groups, tuple(factors), ends))
     shape, result = op.map.in_shape, op.map.out_shape
     dtype = chance.choice([DType.F32, DType.F16, DType.U8, DType.I64])
-    views = [stored(chance, dtype, shape)], stored(chance, dtype, result)
+    views = [anyhow(chance, dtype, shape)], anyhow(chance, dtype, result)
     hold(COPY, op, [some(chance, shape, dtype)], *views)
 
 
@@ -92,7 +81,7 @@ def test_concats(chance):
     parts = [chance.choice([0, 1, 2, 5, 8]) for _ in range(chance.randint(1, 10))]
     shapes = [[part if a == axis else n for a, n in enumerate(shape)] for part in parts]
     total = [sum(s[axis] for s in shapes) if a == axis else n for a, n in enumerate(shape)]
-    views = [stored(chance, DType.F16, s) for s in shapes], stored(chance, DType.F16, total)
+    views = [anyhow(chance, DType.F16, s) for s in shapes], anyhow(chance, DType.F16, total)
     arrays = [some(chance, s, DType.F16) for s in shapes]
     launches = hold(CONCAT, Concat(axis), arrays, *views)
     assert len(launches) == -(-sum(0 not in s for s in shapes) // 8)
@@ -109,7 +98,7 @@ def test_pads(chance, mode):
             pads[axis] = (chance.randint(0, room), chance.randint(0, room))
     result = [n + a + b for n, (a, b) in zip(shape, pads, strict=True)]
     op = Pad(tuple(pads), mode, 7.0)
-    views = [stored(chance, DType.F32, shape)], stored(chance, DType.F32, result)
+    views = [anyhow(chance, DType.F32, shape)], anyhow(chance, DType.F32, result)
     hold(PAD, op, [some(chance, shape)], *views)
 
 
@@ -128,9 +117,9 @@ def test_gathers(chance, index):
     rng = np.random.default_rng(5)
     indices = np.asarray(rng.integers(-shape[axis], shape[axis], where), index.numpy)
     result = [*shape[:axis], *where, *shape[axis + 1 :]]
-    views = [stored(chance, DType.F16, shape), stored(chance, index, where)]
+    views = [anyhow(chance, DType.F16, shape), anyhow(chance, index, where)]
     arrays = [some(chance, shape, DType.F16), indices]
-    hold(GATHER, Gather(axis), arrays, views, stored(chance, DType.F16, result))
+    hold(GATHER, Gather(axis), arrays, views, anyhow(chance, DType.F16, result))
 
 
 def test_gathers_by_tuples(chance):
@@ -141,9 +130,9 @@ def test_gathers_by_tuples(chance):
     rng, picked = np.random.default_rng(5), shape[batch : batch + depth]
     indices = np.stack([rng.integers(-n, n, where) for n in picked], -1)
     result = [*where, *shape[batch + depth :]]
-    views = [stored(chance, DType.F32, shape), stored(chance, DType.I64, indices.shape)]
+    views = [anyhow(chance, DType.F32, shape), anyhow(chance, DType.I64, indices.shape)]
     arrays = [some(chance, shape), indices]
-    hold(GATHER, GatherNd(batch), arrays, views, stored(chance, DType.F32, result))
+    hold(GATHER, GatherNd(batch), arrays, views, anyhow(chance, DType.F32, result))
 
 
 def test_indices_out_of_range_are_clamped():

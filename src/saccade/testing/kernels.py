@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from saccade.testing.targets import runnable_target
 __all__ = [
     "CompiledLaunch",
     "Prepared",
+    "anyhow",
     "check_scratch",
     "compile_launch",
     "launched_as",
@@ -58,6 +60,17 @@ def nhwc_view(dtype: DType, shape: Sequence[int], pitch: int | None = None) -> V
     _, c, h, w = shape
     p = c if pitch is None else pitch
     return View(dtype, tuple(shape), (h * w * p, 1, w * p, p))
+
+
+def anyhow(chance: Random, dtype: DType, shape: Sequence[int]) -> View:
+    """Storage with axes in any order, gaps after some."""
+    order = list(range(len(shape)))
+    chance.shuffle(order)
+    strides, step = [0] * len(shape), chance.choice([1, 1, 2])
+    for axis in order:
+        strides[axis] = step
+        step = step * shape[axis] + chance.choice([0, 0, 3, 8])
+    return View(dtype, tuple(shape), tuple(strides))
 
 
 class CompiledLaunch(NamedTuple):

@@ -10,24 +10,13 @@ import pytest
 from saccade.backends.fusions import GatheredPointwise
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.base import Call, View
+from saccade.kernels.base import Call
 from saccade.kernels.cpu.movement.gather import GATHER
 from saccade.kernels.cpu.pointwise.chain import CHAIN
-from saccade.testing.kernels import row_major, run_kernel
+from saccade.testing.kernels import anyhow, row_major, run_kernel
 from saccade.testing.targets import ZEN4
 
 NONE = (-1, -1)
-
-
-def stored(chance, dtype, shape):
-    """Any order of axes, gaps after some."""
-    order = list(range(len(shape)))
-    chance.shuffle(order)
-    strides, step = [0] * len(shape), chance.choice([1, 1, 2])
-    for axis in order:
-        strides[axis] = step
-        step = step * shape[axis] + chance.choice([0, 0, 3, 8])
-    return View(dtype, tuple(shape), tuple(strides))
 
 
 def numbers_of(chance, shape, counted):
@@ -56,8 +45,8 @@ def test_chains(seed):
     arrays = [rng.integers(-50, 50, s).astype(dtype.numpy) for s in (shape, shape[-1:])]
     arrays += [np.array([n]) for n in numbers_of(chance, shape, counted)]
     op = GatheredPointwise(parse("add($0, $1)"), dtype, (NONE, NONE), counted)
-    views = [stored(chance, DType.of(a.dtype), a.shape) for a in arrays]
-    hold(CHAIN, op, arrays, views, stored(chance, dtype, shape))
+    views = [anyhow(chance, DType.of(a.dtype), a.shape) for a in arrays]
+    hold(CHAIN, op, arrays, views, anyhow(chance, dtype, shape))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -71,8 +60,8 @@ def test_slices(seed):
     arrays = [rng.integers(-50, 50, data).astype(dtype.numpy), rng.integers(-8, 9, shape[axis])]
     arrays += [np.array([n]) for n in numbers_of(chance, shape, counted)]
     op = GatheredPointwise(IDENTITY, dtype, ((axis, 0),), counted)
-    views = [stored(chance, DType.of(a.dtype), a.shape) for a in arrays]
-    hold(GATHER, op, arrays, views, stored(chance, dtype, shape))
+    views = [anyhow(chance, DType.of(a.dtype), a.shape) for a in arrays]
+    hold(GATHER, op, arrays, views, anyhow(chance, dtype, shape))
 
 
 def test_of_a_large_result_little_is_done():

@@ -11,6 +11,7 @@ whatever there is; slices by several axes of indices, or of what arithmetic does
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Gather, Move, Pointwise
 from saccade.passes._editor import Editor
 
-__all__ = ["FoundNumbers", "tell_walk", "unconverted"]
+__all__ = ["FoundNumbers", "tell_each", "tell_walk", "unconverted"]
 
 _WORTH = 1 << 18
 """Elements of a result that take about as long as finding out how many there are (an estimate)."""
@@ -63,6 +64,18 @@ class FoundNumbers(NamedTuple):
         maker = editor.producer(value)
         before = value in self.known if maker is None else editor.before(maker, node)
         return value if before else None
+
+
+def tell_each(graph: Graph, tell: Callable[[Editor, Node, FoundNumbers], None]) -> Graph:
+    """The graph once `tell` has seen each of its nodes, if there is anything to tell."""
+    if not graph.counts:
+        return graph
+    numbers, editor = FoundNumbers.of(graph), Editor(graph)
+    for node in editor.nodes():
+        # What only slices were taken of may be gone.
+        if editor.alive(node):
+            tell(editor, node, numbers)
+    return editor.graph()
 
 
 def tell_walk(editor: Editor, node: Node, numbers: FoundNumbers, *, inside: bool = False) -> None:

@@ -11,23 +11,18 @@ Must not touch results of which rows alone are found out.
 
 from __future__ import annotations
 
-from saccade.backends.fusions.counted_walks import FoundNumbers, tell_walk
+from functools import partial
+
+from saccade.backends.fusions.counted_walks import tell_each, tell_walk
 from saccade.ir import Graph
 from saccade.passes import Pass
-from saccade.passes._editor import Editor
 
 __all__ = ["PASS", "tell"]
 
 
 def tell(graph: Graph) -> Graph:
     """The graph with sizes as operands of what walks results of these sizes."""
-    if not graph.counts:
-        return graph
-    numbers, editor = FoundNumbers.of(graph), Editor(graph)
-    for node in editor.nodes():
-        if editor.alive(node):
-            tell_walk(editor, node, numbers, inside=True)
-    return editor.graph()
+    return tell_each(graph, partial(tell_walk, inside=True))
 
 
 PASS = Pass("tell_sizes", whole=tell)

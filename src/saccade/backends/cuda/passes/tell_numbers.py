@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.backends.fusions.counted_walks import FoundNumbers, tell_walk
+from saccade.backends.fusions.counted_walks import FoundNumbers, tell_each, tell_walk
 from saccade.ir import Graph, Node
 from saccade.opdefs import RoiAlign, TopK
 from saccade.passes import Pass
@@ -28,14 +28,7 @@ __all__ = ["PASS", "tell"]
 
 def tell(graph: Graph) -> Graph:
     """The graph with numbers of boxes and elements, where they are known."""
-    if not graph.counts:
-        return graph
-    numbers, editor = FoundNumbers.of(graph), Editor(graph)
-    for node in editor.nodes():
-        # What only slices were taken of may be gone.
-        if editor.alive(node):
-            _tell(editor, node, numbers)
-    return editor.graph()
+    return tell_each(graph, _tell)
 
 
 def _tell(editor: Editor, node: Node, numbers: FoundNumbers) -> None:
