@@ -5,10 +5,26 @@ from __future__ import annotations
 from math import inf
 
 from saccade.backends.fusions.attention import Attention
+from saccade.backends.fusions.gathered_pointwise import GatheredPointwise
+from saccade.ir import DType
 from saccade.ir.expr import parse
-from saccade.kernels.cases.base import Case, CaseStorage, Given, Normal, Operand, Result
+from saccade.kernels.cases.base import (
+    F32,
+    I32,
+    I64,
+    LAST,
+    ROWS,
+    WHOLE,
+    Case,
+    CaseStorage,
+    Given,
+    Normal,
+    Operand,
+    Result,
+    Whole,
+)
 
-__all__ = ["ATTENTIONS"]
+__all__ = ["ATTENTIONS", "CHAINS", "COUNTED", "SLICES"]
 
 _Shape = tuple[int, ...]
 
@@ -81,3 +97,74 @@ ATTENTIONS: tuple[Case, ...] = (
         (*(Operand((20, 16), values=Normal(8.0)) for _ in range(2)), Operand((20, 16))), terms=4096,
     ),
 )  # fmt: skip
+
+_BETWEEN = parse("add(mul($0, sub(1.0, $2)), mul($1, $2))")
+
+
+def _gathered(
+    name: str, op: GatheredPointwise, *operands: Operand, indices: tuple[Operand, ...],
+    numbers: tuple[int, ...] = (), storage: CaseStorage = ROWS, terms: int = 0,
+) -> Case:  # fmt: skip
+    """Arithmetic on slices, of all of the result: what lies behind a number may be anything."""
+    told = (Operand((1,), I64, values=Given((number,))) for number in numbers)
+    return Case(name, op, (*operands, *indices, *told), (Result(storage),), terms)
+
+
+def _along(count: int, size: int, dtype: DType = I64) -> Operand:
+    """Indices, some counted from the end."""
+    return Operand((count,), dtype, values=Whole(-size, size - 1))
+
+
+_ROW, _IMAGE = Operand((1, 3, 7, 37)), Operand((2, 24, 5, 9), storage=LAST)
+CHAINS = (
+    _gathered(
+        "gathered-rows", GatheredPointwise(_BETWEEN, F32, ((2, 0), (2, 1), (-1, -1))),
+        _ROW, _ROW, Operand((50, 1)), indices=(_along(50, 7), _along(50, 7)), terms=2,
+    ),
+    _gathered(
+        "gathered-columns", GatheredPointwise(_BETWEEN, F32, ((3, 0), (3, 1), (-1, -1)), (2, 3)),
+        _ROW, _ROW, Operand((90,)), indices=(_along(90, 37), _along(90, 37, I32)),
+        numbers=(7, 200), terms=2,
+    ),
+    _gathered(
+        "gathered-pixels", GatheredPointwise(parse("mul($0, $1)"), F32, ((3, 0), (-1, -1)), (0,)),
+        _IMAGE, Operand((24, 1, 1)), indices=(_along(30, 9),), numbers=(2,), storage=LAST,
+    ),
+    _gathered(
+        "gathered-to-rows", GatheredPointwise(parse("abs($0)"), F32, ((2, 0),), (3, 1)),
+        _IMAGE, indices=(_along(70, 5),), numbers=(9, 24),
+    ),
+    _gathered(
+        "gathered-many", GatheredPointwise(parse("neg($0)"), F32, ((0, 0),), (1,)),
+        Operand((3, 50_000), values=WHOLE), indices=(_along(41, 3),), numbers=(50_000,),
+    ),
+)  # fmt: skip
+"""Arithmetic on slices, some of as many elements as there are."""
+
+SLICES = (
+    _gathered(
+        "gathered-integers", GatheredPointwise(parse("$0"), I64, ((1, 0),)),
+        Operand((5, 33), I64, values=WHOLE), indices=(_along(77, 33),),
+    ),
+    _gathered(
+        "counted-slices", GatheredPointwise(parse("$0"), F32, ((1, 0),), (1, 2)),
+        Operand((3, 7, 40)), indices=(_along(50, 7, I32),), numbers=(50, 90),
+    ),
+    _gathered(
+        "counted-columns", GatheredPointwise(parse("$0"), F32, ((2, 0),), (0, 2)),
+        Operand((3, 7, 40)), indices=(_along(90, 40),), numbers=(3, 90),
+    ),
+)  # fmt: skip
+"""Slices alone."""
+
+COUNTED = (
+    _gathered(
+        "counted-chain", GatheredPointwise(parse("add($0, $1)"), F32, ((-1, -1),) * 2, (0, 2)),
+        Operand((6, 19, 40)), Operand((6, 1, 40)), indices=(), numbers=(6, 41),
+    ),
+    _gathered(
+        "counted-images", GatheredPointwise(parse("relu($0)"), F32, ((-1, -1),), (1, 3)),
+        _IMAGE, indices=(), numbers=(24, 9),
+    ),
+)  # fmt: skip
+"""Arithmetic on whole operands."""

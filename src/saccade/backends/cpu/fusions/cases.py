@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums, SeparableConv2d
-from saccade.backends.fusions.cases import ATTENTIONS
+from saccade.backends.fusions.cases import ATTENTIONS, COUNTED, SLICES
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import BF16, F32, GAPS, LAST, Case, CaseStorage, Operand, Result
@@ -122,6 +122,12 @@ _GATES = (
 )
 
 CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
-    {"attention": ATTENTIONS, "conv2d": _CONVOLUTIONS, "excite": _GATES}
+    {
+        "attention": ATTENTIONS,
+        "conv2d": _CONVOLUTIONS,
+        "excite": _GATES,
+        "movement": SLICES,
+        "pointwise": COUNTED,
+    }
 )
 """For each family."""
