@@ -13,6 +13,6 @@ decides where any of them is taken.
 from __future__ import annotations
 
 from saccade.backends.fusions.attention import Attention
-from saccade.backends.fusions.gathered_pointwise import GatheredPointwise
+from saccade.backends.fusions.gathered_pointwise import GatheredPointwise, counted_axes
 
-__all__ = ["Attention", "GatheredPointwise"]
+__all__ = ["Attention", "GatheredPointwise", "counted_axes"]

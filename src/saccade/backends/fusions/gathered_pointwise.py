@@ -14,7 +14,7 @@ from saccade.opdefs import Gather, Pointwise
 from saccade.opdefs._rules import expect, expect_axis, static_count, tensor_bytes
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["GatheredPointwise"]
+__all__ = ["GatheredPointwise", "counted_axes"]
 
 _NUMBER = TensorType(DType.I64, (1,))
 
@@ -78,6 +78,11 @@ class GatheredPointwise(Op):
         taken = picked * each * inputs[0].dtype.itemsize
         rest = tensor_bytes((*read, *inputs[len(self.picks) :], *outputs))
         return Work(expr_flops(self.expr) * each, taken + rest)
+
+
+def counted_axes(op: Op) -> tuple[int, ...]:
+    """Axes of an operator's result that numbers count."""
+    return op.counted if isinstance(op, GatheredPointwise) else ()
 
 
 def _taken(x: Array, indices: Array, axis: int) -> Array:

@@ -68,6 +68,7 @@ def rewrite(editor: Editor, found: _Sliced) -> None:
     node, op = found.node, found.node.op
     assert isinstance(op, Pointwise)
     operands, picks, indices = list(node.inputs), [(-1, -1)] * len(node.inputs), list[Value]()
+    sources = dict[Value, Value]()  # several slices are of one value
     for place, gather in found.slices.items():
         if _refusal(editor, found, gather) is not None:
             continue
@@ -75,7 +76,9 @@ def rewrite(editor: Editor, found: _Sliced) -> None:
         data, where = gather.inputs
         if where not in indices:
             indices.append(where)
-        operands[place] = unconverted(editor, data, node)
+        if data not in sources:
+            sources[data] = unconverted(editor, data, node)
+        operands[place] = sources[data]
         picks[place] = gather.op.axis, indices.index(where)
     fused = GatheredPointwise(op.expr, op.dtype, tuple(picks))
     editor.replace(node, fused, (*operands, *indices))

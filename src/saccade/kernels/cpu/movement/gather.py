@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
-from saccade.backends.fusions import GatheredPointwise
+from saccade.backends.fusions import GatheredPointwise, counted_axes
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Out
@@ -81,12 +81,7 @@ def _loops(call: CpuCall) -> Loops:
         *(indices.strides[:shared] if shared else (0,) * axis), *chosen, *(0,) * len(after)
     )  # fmt: skip
     out = call.outputs[0]
-    return collapse(out.shape, [out.strides, from_data, from_indices], _counted(call))
-
-
-def _counted(call: CpuCall) -> tuple[int, ...]:
-    """Axes of the result that numbers count."""
-    return call.op.counted if isinstance(call.op, GatheredPointwise) else ()
+    return collapse(out.shape, [out.strides, from_data, from_indices], counted_axes(call.op))
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
@@ -97,8 +92,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     # A single element per row has kind `unit` everywhere: its index is then read with it.
     whole = to == source == "unit" and index == "zero"
     itemsize = data.dtype.itemsize
-    places = {axis: place for place, axis in enumerate(loops.axes)}
-    told = {n: places[axis] for n, axis in enumerate(_counted(call)) if axis in places}
+    told = loops.places(counted_axes(call.op))
     config = GatherConfig(
         itemsize, call.inputs[1].dtype.value, loops.rank, whole, depth, tuple(told.values())
     )

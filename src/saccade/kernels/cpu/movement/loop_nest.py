@@ -59,6 +59,11 @@ class Loops:
             total *= n
         return total
 
+    def places(self, counted: Sequence[int]) -> dict[int, int]:
+        """Of axes that were collapsed those that are still there: their numbers, and where."""
+        found = {axis: place for place, axis in enumerate(self.axes)}
+        return {n: found[axis] for n, axis in enumerate(counted) if axis in found}
+
 
 def in_lines(loops: Loops, itemsize: int) -> bool:
     """Whether the first operand's rows all begin at a line of cache where its first one does."""

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from saccade.backends.cpu.codegen.expressions import DOUBLE
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.backends.fusions import GatheredPointwise
+from saccade.backends.fusions import GatheredPointwise, counted_axes
 from saccade.ir import DType
 from saccade.ir.expr import BIT_OPERATORS, Expr, arg, fold, substitute
 from saccade.kernels.base import In, Launch, Out, View, numbered
@@ -92,11 +92,6 @@ def _operands(call: CpuCall) -> tuple[View, ...]:
     return call.inputs[: len(op.picks)] if isinstance(op, GatheredPointwise) else call.inputs
 
 
-def _counted(call: CpuCall) -> tuple[int, ...]:
-    """Axes of the result that numbers count."""
-    return call.op.counted if isinstance(call.op, GatheredPointwise) else ()
-
-
 def _arithmetic(call: CpuCall) -> str:
     """What is computed in: the operands' kind of type, or the result's if all are bool."""
     dtypes = [v.dtype for v in _operands(call) if v.dtype is not DType.BOOL]
@@ -130,7 +125,7 @@ def supports(call: CpuCall) -> str | None:
 def _loops(call: CpuCall, used: Sequence[int]) -> Loops:
     out = call.outputs[0]
     operands = [call.inputs[i].broadcast_to(out.shape).strides for i in used]
-    return collapse(out.shape, [out.strides, *operands], _counted(call))
+    return collapse(out.shape, [out.strides, *operands], counted_axes(call.op))
 
 
 def _kinds(loops: Loops) -> tuple[str, ...]:
@@ -170,8 +165,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         plan = _transposed_plan(call, loops, config, far=far)
         config = replace(config, rank=plan.loops.rank, tile=plan.tile, streamed=plan.streamed)
         return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
-    places = {axis: place for place, axis in enumerate(loops.axes)}
-    told = {n: places[axis] for n, axis in enumerate(_counted(call)) if axis in places}
+    told = loops.places(counted_axes(call.op))
     first = len(_operands(call))
     operands |= {f"n{i}": In(first + n) for i, n in enumerate(told)}
     streamed = far and in_lines(loops, out.dtype.itemsize)

@@ -50,7 +50,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 __all__ = [
     "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "begins", "beyond_tma", "constants_of",
     "filters_map", "functions_of", "hopper_launch", "loose_result", "nested", "pixels_map",
-    "unaligned", "upper_of", "window_map",
+    "refuse_vectors", "unaligned", "upper_of", "window_map",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
@@ -122,6 +122,11 @@ def loose_result(call: CudaCall) -> str | None:
     if y.dtype is not x.dtype:
         return "element types"
     return None if _unit(call) == _VECTOR else "channels of the result do not come in eights"
+
+
+def refuse_vectors(call: CudaCall) -> str | None:
+    """Why `conv2d.hopper` does not take a call, or not sixteen bytes of its result at a time."""
+    return _supports(call) or loose_result(call)
 
 
 def _unit(call: CudaCall) -> int:

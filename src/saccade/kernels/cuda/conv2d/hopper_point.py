@@ -21,13 +21,12 @@ from saccade.kernels.base import In, Launch, Packed, Variant, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import chain_halves, moved, words_of
 from saccade.kernels.cuda.conv2d.hopper import (
-    CONV2D_HOPPER,
     HopperConfig,
     HopperOperands,
     constants_of,
     filters_map,
-    loose_result,
     pixels_map,
+    refuse_vectors,
     upper_of,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -111,7 +110,7 @@ def _halves(call: CudaCall) -> tuple[CudaCall, CudaCall]:
 def _supports(call: CudaCall) -> str | None:
     first, second = _halves(call)
     for half in (first, second):
-        reason = CONV2D_HOPPER.supports(half) or loose_result(half)
+        reason = refuse_vectors(half)
         if reason is not None:
             return reason
     if not _tiles(call):

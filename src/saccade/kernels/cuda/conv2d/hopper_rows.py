@@ -20,10 +20,9 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Launch, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.hopper import (
-    CONV2D_HOPPER,
     HopperOperands,
     filters_map,
-    loose_result,
+    refuse_vectors,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_epilogue_of,
@@ -134,7 +133,7 @@ class HopperRowsConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
+    reason = refuse_vectors(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op

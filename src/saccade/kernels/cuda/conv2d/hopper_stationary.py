@@ -20,11 +20,10 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.hopper import (
-    CONV2D_HOPPER,
     HopperOperands,
     begins,
     filters_map,
-    loose_result,
+    refuse_vectors,
     upper_of,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -107,7 +106,7 @@ class HopperStationaryConfig:
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
+    reason = refuse_vectors(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op

@@ -24,10 +24,9 @@ from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, per_
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import chain_halves, moved, words_of
 from saccade.kernels.cuda.conv2d.hopper import (
-    CONV2D_HOPPER,
     HopperOperands,
     filters_map,
-    loose_result,
+    refuse_vectors,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import gluon_epilogue_of, gluon_known_of
 from saccade.kernels.cuda.conv2d.hopper_tiles import step_depth
@@ -118,9 +117,7 @@ def _block(op: Conv2d) -> int:
 
 def _supports(call: CudaCall) -> str | None:
     first, second = _halves(call)
-    reason = (
-        CONV2D_HOPPER.supports(first) or loose_result(first) or _first(first) or _second(second)
-    )
+    reason = refuse_vectors(first) or _first(first) or _second(second)
     if reason is not None:
         return reason
     return None if _tiles(call) else "weights and rows of input do not fit a multiprocessor"

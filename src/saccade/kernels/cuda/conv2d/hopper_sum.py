@@ -18,15 +18,14 @@ from saccade.backends.cuda.fusions import Conv2dSum
 from saccade.kernels.base import In, Launch, Operand, Packed, Variant, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.conv2d.hopper import (
-    CONV2D_HOPPER,
     HopperConfig,
     HopperOperands,
     constants_of,
     filters_map,
     functions_of,
     hopper_launch,
-    loose_result,
     pixels_map,
+    refuse_vectors,
     upper_of,
 )
 from saccade.kernels.cuda.conv2d.hopper_tiles import HopperTile, step_depth
@@ -64,7 +63,7 @@ def _halves(call: CudaCall) -> tuple[CudaCall, CudaCall]:
 def _supports(call: CudaCall) -> str | None:
     first, second = _halves(call)
     for half in (first, second):
-        reason = CONV2D_HOPPER.supports(half) or loose_result(half)
+        reason = refuse_vectors(half)
         if reason is not None:
             return reason
     if first.inputs[0].dtype is not second.inputs[0].dtype:

@@ -20,10 +20,9 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Launch, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.hopper import (
-    CONV2D_HOPPER,
     HopperOperands,
     filters_map,
-    loose_result,
+    refuse_vectors,
     window_map,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -110,7 +109,7 @@ _SHAPES = (
 
 
 def _supports(call: CudaCall) -> str | None:
-    reason = CONV2D_HOPPER.supports(call) or loose_result(call)
+    reason = refuse_vectors(call)
     if reason is not None:
         return reason
     op: Conv2d = call.op

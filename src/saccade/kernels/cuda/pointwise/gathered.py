@@ -117,9 +117,7 @@ def _axes(call: CudaCall, *, ones: bool = False) -> tuple[LoopAxes, tuple[int, .
     op: GatheredPointwise = call.op
     shape = call.outputs[0].shape
     strides = [list(call.outputs[0].strides)]
-    found, where = _operands(op), dict[int, list[int]]()
-    for number in range(op.indices):
-        where[number] = [0] * len(shape)
+    found, where = _operands(op), [[0] * len(shape) for _ in range(op.indices)]
     for view, (axis, number) in zip(_data(call), found.picks, strict=True):
         missing = len(shape) - len(view.shape)
         # Along an axis of one element any stride will do: its own may merge.
@@ -131,7 +129,7 @@ def _axes(call: CudaCall, *, ones: bool = False) -> tuple[LoopAxes, tuple[int, .
             steps[axis] = 0
             where[number][axis + missing] = call.inputs[found.first + number].strides[0]
         strides.append([*(0,) * missing, *steps])
-    strides += where.values()
+    strides += where
     alone = [axis in op.counted for axis in range(len(shape))]
     return collapsed(shape, strides, alone, ones=ones)
 

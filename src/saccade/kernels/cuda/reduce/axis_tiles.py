@@ -107,9 +107,10 @@ def axis_tiles(
             found[tile, parts] = _micros(call, work, tile, parts, apart=apart)
     best = sorted(found, key=found.__getitem__)[:most]
     usual = _tile(*_USUAL[work.unit], 1, work.unit), 1
-    ways = [(_micros(call, work, *way, apart=apart), way) for way in (*best, *({usual} - {*best}))]
-    for micros, (tile, parts) in sorted(ways, key=lambda one: one[0]):
-        yield micros, tile, parts
+    if usual not in found:
+        found[usual] = _micros(call, work, *usual, apart=apart)
+    for tile, parts in sorted(dict.fromkeys((*best, usual)), key=lambda way: found[way]):
+        yield found[tile, parts], tile, parts
 
 
 def _tile(rows: int, elements: int, steps: int, unit: str) -> AxisTile:
