@@ -6,10 +6,10 @@
     python -m benchmarks.gpu_detectors measure BUNDLES --json benchmarks/results/detectors_gpu.json
 
 Weights are random, the norms' statistics those of one image, every score is above the threshold:
-as many boxes as a detector lets through go all the way. Three ways take turns in one process, with
-the image on the GPU: ours from its bundle; torchvision's module operator by operator, channels-last
-in float16; the same with its backbone compiled by `torch.compile`. Scores are compared with those
-of the module in float32.
+as many boxes as a detector lets through go all the way. In one process, with the image on the GPU,
+ours from its bundle takes turns with torchvision's module, channels-last in float16: first operator
+by operator, then with a backbone that `torch.compile` compiled. Scores are compared with those of
+the module in float32.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WAYS = {
 }  # fmt: skip
 _WARM, _CALLS = 5, 15  # calls before a round, and in it
 _FAR = 5e-2
-"""Relative L2 of sorted scores above which nothing is timed: float16 and thousands of ties."""
+"""Relative L2 of sorted scores above which there is no record: float16 and thousands of ties."""
 
 
 def detector(name: str) -> Any:  # noqa: ANN401 - torch is not installed everywhere
@@ -95,7 +95,7 @@ def export(folder: Path) -> None:
 
 
 def measure(bundles: Path, names: Sequence[str], rounds: int) -> Iterator[dict[str, Any]]:
-    """What the record has of each detector, medians of rounds in milliseconds."""
+    """What the record has of each detector: milliseconds of every round, errors of the scores."""
     import torch  # noqa: PLC0415
 
     import saccade  # noqa: PLC0415 - what exports has no need of it
@@ -122,17 +122,16 @@ def measure(bundles: Path, names: Sequence[str], rounds: int) -> Iterator[dict[s
             # Of one axis and floating point are the scores alone.
             return next(v for v in found if v.ndim == 1 and v.dtype.is_floating_point)
 
+        times: dict[str, list[float]] = {way: [] for way in _WAYS}
+        scores = {"saccade": bundled()}
         # One after the other: a module whose backbone is compiled stays so.
-        times = {"saccade": [_round(bundled)], "torchvision": [_round(eager)]}
-        scores = {"saccade": bundled(), "torchvision": eager()}
-        for _ in range(rounds - 1):
-            times["saccade"].append(_round(bundled))
-            times["torchvision"].append(_round(eager))
-        module.backbone = torch.compile(module.backbone, dynamic=False)
-        scores["compiled"], times["compiled"] = eager(), []
-        for _ in range(rounds):
-            times["compiled"].append(_round(eager))
-            times["saccade"].append(_round(bundled))
+        for way in ("torchvision", "compiled"):
+            if way == "compiled":
+                module.backbone = torch.compile(module.backbone, dynamic=False)
+            scores[way] = eager()
+            for _ in range(rounds):
+                times["saccade"].append(_round(bundled))
+                times[way].append(_round(eager))
         errors = {way: _apart(found, truth) for way, found in scores.items()}
         print(name, {way: statistics.median(ms) for way, ms in times.items()}, errors, flush=True)
         if errors["saccade"] > _FAR:
@@ -157,12 +156,13 @@ def _round(call: Callable[[], Any]) -> float:
 
 
 def _apart(found: Any, truth: Any) -> float:  # noqa: ANN401
-    """Relative L2 of scores, the highest first; of as many as both have."""
-    a, b = (np.sort(one.detach().float().cpu().numpy())[::-1] for one in (found, truth))
-    count = min(len(a), len(b))
-    if not count:
-        return 0.0 if len(a) == len(b) else 1.0
-    return float(np.linalg.norm(a[:count] - b[:count]) / np.linalg.norm(b[:count]))
+    """Relative L2 of scores, the highest first; 0 stands for those that one of them lacks."""
+    count = max(len(found), len(truth))
+    a, b = (np.zeros(count, np.float32) for _ in range(2))
+    for array, scores in ((a, found), (b, truth)):
+        array[: len(scores)] = np.sort(scores.detach().float().cpu().numpy())[::-1]
+    norm = np.linalg.norm(b)
+    return float(np.linalg.norm(a - b) / norm) if norm else float(a.any())
 
 
 # -- the table -------------------------------------------------------------------------------------

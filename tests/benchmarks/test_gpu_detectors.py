@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 
+import numpy as np
 import pytest
 from benchmarks.record import RecordError
 
@@ -54,6 +55,27 @@ def test_a_record_that_does_not_say_what_it_is_of_is_refused(tmp_path, gone):
     write(tmp_path, record)
     with pytest.raises(RecordError, match=gone):
         gpu_detectors.render(tmp_path)
+
+
+class Scores(np.ndarray):
+    """An array that is asked as PyTorch's are."""
+
+    def detach(self):
+        return self
+
+    float = cpu = numpy = detach
+
+
+def scores(*values):
+    return np.array(values, np.float32).view(Scores)
+
+
+def test_scores_that_are_missing_are_errors():
+    truth = scores(0.25, 1.0)
+    assert gpu_detectors._apart(scores(1.0, 0.25), truth) == 0
+    assert gpu_detectors._apart(scores(1.0), truth) == pytest.approx(0.25 / np.hypot(1, 0.25))
+    assert gpu_detectors._apart(scores(1.0, 0.5, 0.25), scores()) == 1
+    assert gpu_detectors._apart(scores(), scores()) == 0
 
 
 def test_without_a_record_there_is_no_table(tmp_path):
