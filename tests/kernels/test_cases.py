@@ -99,7 +99,7 @@ def cpu_call(case, target=ZEN4):
 
 def cpu_target(kernel):
     """The machine that a kernel's cases are planned for."""
-    return AMX if kernel.endswith(".amx") else ZEN4
+    return AMX if kernel.endswith((".amx", ".limbs")) else ZEN4
 
 
 def cpu_refuses(kernel, case):
@@ -111,7 +111,7 @@ def cpu_run(kernel, case, arrays):
     isas = ("neon",) if os.environ.get("SACCADE_TEST_ARM") else ("avx512", "avx2")
     isa = next((isa for isa in isas if not lacking(isa)), "native")
     found, target = kernel_named(kernel), runnable_target(isa)
-    if kernel.endswith(".amx"):
+    if kernel.endswith((".amx", ".limbs")):
         target = next(iter(tile_targets()), target)
     call = cpu_call(case, target)
     if reason := found.supports(call):

@@ -80,7 +80,8 @@ CPU = Room(
         "conv2d": {
             "channel_order", "column_window", "epilogue", "epilogue_spec", "microkernel",
             "register_tiles", "row_bands", "row_groups", "row_sums", "row_walk", "tile_grid",
-            "tile_products", "tile_schedules",
+            "limb_copies", "limb_products", "limb_schedules", "result_pixels", "tile_products",
+            "tile_schedules",
         },
         "deform": {
             "channel_blocks", "config", "sample_points", "sampled_columns", "tile_product",

@@ -57,6 +57,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("conv2d.winograd", ("Conv2d",), "conv2d.winograd", "CONV2D_WINOGRAD"),
     Listed("conv2d.lattice", ("Conv2d",), "conv2d.lattice", "CONV2D_LATTICE"),
     Listed("conv2d.amx", ("Conv2d",), "conv2d.amx", "CONV2D_AMX"),
+    Listed("conv2d.limbs", ("Conv2d",), "conv2d.limbs", "CONV2D_LIMBS"),
     Listed("conv2d.depthwise", ("Conv2d", "RowSums"), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     Listed("conv2d.grouped", ("Conv2d", "RowSums"), "conv2d.grouped", "CONV2D_GROUPED"),
     Listed(
@@ -88,6 +89,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     ),
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
     Listed("matmul.amx", ("MatMul",), "matmul.amx", "MATMUL_AMX"),
+    Listed("matmul.limbs", ("MatMul",), "matmul.limbs", "MATMUL_LIMBS"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
     Listed(
         "pointwise.chain", ("Pointwise", "GatheredPointwise"), "pointwise.chain", "CHAIN"

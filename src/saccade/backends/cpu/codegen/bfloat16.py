@@ -7,6 +7,9 @@ used: they round alike, but take denormal numbers for zero, which the shifts kee
 Products of two bfloat16 are exact in float32, so a dot product of pairs is two float32 additions
 with one rounding each: the odd elements' product first, then the even elements'. Denormal
 products and sums become zero in the instruction, and only there.
+
+A float32 is the sum of three bfloat16, its limbs: the leading eight bits of its significand, the
+next eight and the last eight. So six products of limbs are one of float32, all but 2^-24 of it.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
 from saccade.backends.cpu.codegen.vectors import Vectors
 
-__all__ = ["BFLOAT16", "BFloat16"]
+__all__ = ["BFLOAT16", "LIMBS", "BFloat16"]
 
 BFLOAT16 = "bfloat16"
 """Name of the element; its accesses go through `int16`."""
+LIMBS = 3
+"""bfloat16 that sum up to a float32."""
 
 
 class BFloat16(Vectors):
@@ -86,6 +91,37 @@ class BFloat16(Vectors):
         quiet = self.b.or_(bits, _constant(0x400000, lanes))
         nan = value.compare("!=", value)
         return self.b.select(nan.value, quiet, self.b.add(bits, bias))
+
+    def limbs(self, value: Vec) -> list[Vec]:
+        """float32 lanes as `LIMBS` vectors of float32 that are bfloat16, the largest first.
+
+        Each has the value's sign, and their sum is the value, but where a limb is denormal; an
+        infinity or NaN becomes NaN.
+        """
+        found = []
+        for _ in range(LIMBS):
+            bits = self.b.bitcast(value.value, vector_of(llvm.I32, value.lanes))
+            found.append(self._odd(Vec(self.b, bits)))
+            value = value - found[-1]
+        return found
+
+    def upper_halves(self, value: Vec, other: Vec | None = None) -> Vec:
+        """The upper halves of float32 lanes, of two vectors side by side, as int16 lanes."""
+        lanes = value.lanes
+        if other is None:
+            bits = self.b.bitcast(value.value, vector_of(llvm.I32, lanes))
+            halves = self.b.lshr(bits, _constant(16, lanes))
+            return Vec(self.b, self.b.trunc(halves, vector_of(llvm.I16, lanes)))
+        kind = vector_of(llvm.I16, 2 * lanes)
+        low, high = (Vec(self.b, self.b.bitcast(one.value, kind)) for one in (value, other))
+        return self.shuffle(low, high, range(1, 4 * lanes, 2))
+
+    def paired_limbs(self, even: Vec, odd: Vec) -> Vec:
+        """A limb of the even and of the odd elements, as int16 lanes that alternate."""
+        kind = vector_of(llvm.I32, even.lanes)
+        lower = self.b.lshr(self.b.bitcast(even.value, kind), _constant(16, even.lanes))
+        pairs = self.b.or_(lower, self.b.bitcast(odd.value, kind))
+        return Vec(self.b, self.b.bitcast(pairs, vector_of(llvm.I16, 2 * even.lanes)))
 
     def join_pair(self, even: Vec, odd: Vec) -> Vec:
         """Pairs of two halves, each in the lower 16 bits of int32 lanes."""

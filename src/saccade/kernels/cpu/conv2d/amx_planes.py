@@ -10,9 +10,10 @@ from __future__ import annotations
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
-from saccade.kernels.cpu.conv2d.amx_windows import AmxSizes, Chunk, finish_pixels, within
+from saccade.kernels.cpu.conv2d.amx_windows import AmxSizes, Chunk, within
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
+from saccade.kernels.cpu.conv2d.result_pixels import ResultPixels
 from saccade.kernels.cpu.conv2d.tile_products import DEPTH, TileProducts, blank
 
 __all__ = ["PlaneWindows"]
@@ -33,7 +34,10 @@ class PlaneWindows:
     ) -> None:
         self.k, self.config, self.g, self.x = k, config, g, x
         self.rows, self.windows = copies
-        self.products, self.epilogue = products, epilogue
+        self.products = products
+        self.pixels = ResultPixels(
+            epilogue, g.out_height, g.out_width, g.across, config.flat, filled=False
+        )
         self.height = products.block.height
 
     def count(self) -> Int:
@@ -95,7 +99,5 @@ class PlaneWindows:
 
     def finish(self, chunk: Chunk, tile: Int, block: Int) -> None:
         """The epilogue of a tile of windows and a block of channels."""
-        finish_pixels(
-            self.k, self.config, self.g, self.epilogue, self.products, chunk.group, tile, block,
-            (chunk.image, self.count()),
-        )  # fmt: skip
+        counted = chunk.image, self.count()
+        self.pixels.finish(self.products.sums, chunk.group, tile, block, counted)

@@ -12,9 +12,15 @@ from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.direct_pixels import PixelWalk, Rectangle, Spot
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
-from saccade.kernels.cpu.conv2d.tile_products import DEPTH, TileProducts, blank, copy_row
+from saccade.kernels.cpu.conv2d.result_pixels import ResultPixels
+from saccade.kernels.cpu.conv2d.tile_products import (
+    DEPTH,
+    TileProducts,
+    blank,
+    copy_row,
+)
 
-__all__ = ["AmxSizes", "Chunk", "GatheredWindows", "finish_pixels", "within"]
+__all__ = ["AmxSizes", "Chunk", "GatheredWindows", "within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,10 @@ class GatheredWindows:
         prologue: list[tuple[Ptr, Int]],
     ) -> None:
         self.k, self.config, self.g, self.x, self.windows = k, config, g, x, windows
-        self.products, self.epilogue, self.prologue = products, epilogue, prologue
+        self.products, self.prologue = products, prologue
+        self.pixels = ResultPixels(
+            epilogue, g.out_height, g.out_width, g.across, config.flat, filled=False
+        )
         self.height, zero = products.block.height, k.int(0)
         self.image = Rectangle(g.pixels, zero, g.out_height, zero, g.out_width)
         self.walk = PixelWalk(k, self.height, flat=False)
@@ -125,10 +134,8 @@ class GatheredWindows:
 
     def finish(self, chunk: Chunk, tile: Int, block: Int) -> None:
         """The epilogue of a tile of windows and a block of channels."""
-        finish_pixels(
-            self.k, self.config, self.g, self.epilogue, self.products, chunk.group, tile, block,
-            (self.k.int(0), self.g.pixels),
-        )  # fmt: skip
+        counted = self.k.int(0), self.g.pixels
+        self.pixels.finish(self.products.sums, chunk.group, tile, block, counted)
 
     def _copy(self, spot: Spot, x: Ptr, row: Ptr) -> None:
         with self.k.range(0, self.g.taps_r) as r, self.k.range(0, self.g.taps_s) as s:
@@ -164,55 +171,6 @@ class GatheredWindows:
             values.append(pointer.vec(spot.n * n_stride + c, lanes=lanes))
         value = emit_expr(self.k, parse(self.config.prologue), values, stored=row.element)
         row.store(value, c)
-
-
-def finish_pixels(
-    k: KernelBuilder,
-    config: AmxConfig,
-    g: AmxSizes,
-    epilogue: Epilogue,
-    products: TileProducts,
-    group: Int,
-    tile: Int,
-    block: Int,
-    counted: tuple[Int, Int],
-) -> None:
-    """The epilogue of a tile of sums and a block of channels.
-
-    Args:
-        k: Builder.
-        config: Of the code.
-        g: Sizes; `across` sums belong to a row of the result, some of them to no pixel.
-        epilogue: What to do.
-        products: What has the sums.
-        group: Of channels.
-        tile: Number of the tile.
-        block: Of channels.
-        counted: The image that rows of sums are counted from, and how many there are.
-    """
-    places = epilogue.places(block, [k.lanes] * config.vectors, group)
-    height, (image, total) = products.block.height, counted
-    first = tile * height
-    count = k.minimum_int(total - first, height)
-    if config.flat and config.source != "shifted":
-        number = image * g.out_height * g.out_width + first
-        products.finish(epilogue, k.int(0), count, epilogue.pixel(0, 0, number), places)
-        return
-    # Line by line: a row of the result, and what lies between it and the next one.
-    row = k.var(0)
-    with k.repeat_while(lambda: row.get() < count):
-        at = row.get()
-        line = (first + at) // g.across
-        j = first + at - line * g.across
-        below = line // g.out_height
-        n, i = image + below, line - below * g.out_height
-        if config.flat:
-            pixel = epilogue.pixel(0, 0, (image * g.out_height + line) * g.out_width + j)
-        else:
-            pixel = epilogue.pixel(n, i, j)
-        inside = k.minimum_int(g.out_width - j, count - at)
-        products.finish(epilogue, at, k.maximum_int(inside, 0), pixel, places)
-        row.set(at + (g.across - j))
 
 
 def within(k: KernelBuilder, a: Int, limit: Int) -> Bool:

@@ -23,6 +23,7 @@ __all__ = [
     "DEPTH",
     "PAIRS",
     "ROWS",
+    "BlockSums",
     "TileBlock",
     "TileProducts",
     "blank",
@@ -92,6 +93,50 @@ BLOCKS = tuple(TileBlock(*shape) for shape in ((2, 1), (3, 1), (1, 2), (2, 2), (
 """Those that are worth trying."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlockSums:
+    """A block of sums that was stored row by row.
+
+    Attributes:
+        k: Builder.
+        sums: The first.
+        height: Rows.
+        width: Sums of a row.
+    """
+
+    k: KernelBuilder
+    sums: Ptr
+    height: int
+    width: int
+
+    def finish(
+        self,
+        epilogue: Epilogue,
+        first: Int,
+        count: Int,
+        pixel: Pixel,
+        places: Sequence[VectorPlace],
+    ) -> None:
+        """The epilogue of rows, which are neighbours in a row of the result.
+
+        Args:
+            epilogue: What to do with them.
+            first: The first of the rows.
+            count: How many there are.
+            pixel: The first one's.
+            places: Of the vectors of a row.
+        """
+        k, main = self.k, count // _TOGETHER * _TOGETHER
+        for begin, end, step in ((0, main, _TOGETHER), (main, count, 1)):
+            with k.range(begin, end, step) as at:
+                here = epilogue.along(pixel, at)
+                for i in range(step):
+                    row = (first + at + i) * self.width
+                    for j, place in enumerate(places):
+                        total = self.sums.vec(row + j * place.lanes)
+                        epilogue.finish(total, epilogue.along(here, i) if i else here, place)
+
+
 class TileProducts:
     """Emits blocks of sums.
 
@@ -104,7 +149,7 @@ class TileProducts:
     def __init__(self, k: KernelBuilder, block: TileBlock, *, rest: bool) -> None:
         assert block.registers <= COUNT
         self.k, self.block = k, block
-        self.sums = k.scratch("sums")
+        self.sums = BlockSums(k, k.scratch("sums"), block.height, block.width)
         self.rest = k.scratch("rest", "int32") if rest else None
 
     def fill_rest(self, panel: Ptr, pairs: Int) -> None:
@@ -159,34 +204,7 @@ class TileProducts:
         k, block = self.k, self.block
         for tile in range(block.products):
             i, j = divmod(tile, block.vectors)
-            k.tile_store(tile, self.sums, i * ROWS * block.width + j * ROWS, block.width)
-
-    def finish(
-        self,
-        epilogue: Epilogue,
-        first: Int,
-        count: Int,
-        pixel: Pixel,
-        places: Sequence[VectorPlace],
-    ) -> None:
-        """The epilogue of rows of stored sums, which are neighbours in a row of the result.
-
-        Args:
-            epilogue: What to do with them.
-            first: The first of the rows.
-            count: How many there are.
-            pixel: The first one's.
-            places: Of the vectors of a row.
-        """
-        k, main = self.k, count // _TOGETHER * _TOGETHER
-        for begin, end, step in ((0, main, _TOGETHER), (main, count, 1)):
-            with k.range(begin, end, step) as at:
-                here = epilogue.along(pixel, at)
-                for i in range(step):
-                    row = (first + at + i) * self.block.width
-                    for j, place in enumerate(places):
-                        total = self.sums.vec(row + j * place.lanes)
-                        epilogue.finish(total, epilogue.along(here, i) if i else here, place)
+            k.tile_store(tile, self.sums.sums, i * ROWS * block.width + j * ROWS, block.width)
 
     def _step(self, a: Ptr, pitch: IntLike, panel: Ptr) -> None:
         # As few registers as can be, though a load then waits for the product before it: where

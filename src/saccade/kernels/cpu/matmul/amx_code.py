@@ -110,7 +110,7 @@ class _TileProduct:
         places = [self.epilogue.place(block * vectors + j) for j in range(vectors)]
         count = k.minimum_int(self.g.rows - first, self.block.height)
         pixel = self.epilogue.pixel(*chunk.batch, first)
-        self.products.finish(self.epilogue, k.int(0), count, pixel, places)
+        self.products.sums.finish(self.epilogue, k.int(0), count, pixel, places)
 
 
 def emit_tiles(k: KernelBuilder, config: MatMulConfig) -> None:

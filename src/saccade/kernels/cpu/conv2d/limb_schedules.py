@@ -1,0 +1,188 @@
+"""How products of limbs are cut into chunks, the best way first, by estimated time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import nsmallest
+from typing import NamedTuple
+
+from saccade.backends.cpu.codegen.bfloat16 import LIMBS
+from saccade.backends.cpu.codegen.matrix_tiles import DEPTH, ROWS
+from saccade.backends.cpu.target import Target
+from saccade.kernels.base import Operand, Scratch
+from saccade.kernels.cpu.conv2d.direct_config import Blocking
+from saccade.kernels.cpu.conv2d.limb_copies import STEP
+from saccade.kernels.cpu.machine import machine, ports, tile_clock
+
+__all__ = ["SPLIT", "LimbSchedule", "LimbWork"]
+
+SPLIT = 16
+"""Cycles of 32 elements whose limbs are copied, of two cores of an Emerald Rapids."""
+
+# Cycles of the same machine, an Emerald Rapids: of 32 rows of a panel, which come from memory; of a
+# step of one tile of sums, six products of two tiles.
+_SPLIT_PANEL, _PRODUCTS = 400, 6 * 16
+# As many times that as a step takes there: 1.0 was measured alone, 2.3 beside a busy thread of the
+# same core, which slows vectors down by half of that. A lone tile of rows takes a fifth more.
+_CROWDED, _LONE = 1.5, 1.2
+# Cycles of an Emerald Rapids: of a block of sums beside its steps (zeros or what was stored, the
+# wait for the last product); of a vector of sums (to scratch, back, through the epilogue and to its
+# place); of a chunk, an estimate, as for direct tiles.
+_BLOCK, _FINISHED, _CLAIM = 60, 7, 1500
+_L2_SHARE = 0.65  # that what a chunk comes back to may take (by eye)
+_CUTS = 6  # that are worth measuring, of each block (by eye)
+_BLOCKS = 2, 1  # tiles of rows of a block of sums
+_PARTS = 1, 2, 4  # of the reduction, at least
+
+
+class LimbSchedule(NamedTuple):
+    """A block of sums and how the grid is cut into chunks.
+
+    Attributes:
+        micros: Estimated, without the traffic of operands and results.
+        rows: Tiles of the block.
+        part: Steps of the reduction that all rows of a chunk go through before the next.
+        cut: Into chunks.
+    """
+
+    micros: float
+    rows: int
+    part: int
+    cut: Blocking
+
+    @property
+    def pitch(self) -> int:
+        """Elements from row to row of a copy: whole steps, an odd number of lines of cache.
+
+        Rows of a tile that are a multiple of 4096 bytes apart would compete for one set.
+        """
+        return (self.part | 1) * DEPTH
+
+    @property
+    def apart(self) -> int:
+        """The same from limb to limb; what is written behind a row lies behind the last, too."""
+        return self.rows * ROWS * self.pitch + DEPTH
+
+    def integers(self, work: LimbWork, *, flat: bool, dense: bool) -> dict[str, int]:
+        """The values of `LimbSizes`.
+
+        Args:
+            work: The products.
+            flat: Whether rows of the result are evenly apart.
+            dense: Whether those of the operand lie together.
+        """
+        # The last part has at least one step; rows have two lines for each step.
+        last = work.steps - (work.parts(self.part) - 1) * self.part
+        written = -(-self.rows * ROWS // max(1, last)) if flat else 0
+        read = -(-2 * self.rows * ROWS // self.cut.blocks) if dense else 0
+        # Without parts sums are finished before the next tile of rows needs their place.
+        kept = self.cut.blocks if work.parts(self.part) > 1 else 0
+        return {
+            "inner": work.inner, "steps": work.steps, "part": self.part, "pitch": self.pitch,
+            "apart": self.apart, "kept": kept, "written": written, "read": read,
+        }  # fmt: skip
+
+    def scratch(self, work: LimbWork) -> dict[str, Operand]:
+        """What `LimbProducts` declares."""
+        tiles = self.cut.tiles if work.parts(self.part) > 1 else 1
+        return {
+            "limbs": Scratch(2 * LIMBS * self.apart),
+            "panels": Scratch(2 * STEP * self.part * self.cut.blocks),
+            "sums": Scratch(4 * self.rows * ROWS * ROWS * self.cut.blocks * tiles),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LimbWork:
+    """Products of rows with panels of columns.
+
+    Attributes:
+        rows: How many there are.
+        columns: How many there are of a group.
+        inner: Products of a sum.
+        groups: How many times there are these products.
+        row_cycles: Of copying the limbs of a row.
+        whole: Steps that no part may be cut within; 0 for all.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    groups: int
+    row_cycles: float
+    whole: int
+
+    @property
+    def steps(self) -> int:
+        """Of 32 products, of a sum."""
+        return -(-self.inner // DEPTH)
+
+    def parts(self, part: int) -> int:
+        """How many of so many steps there are."""
+        return -(-self.steps // part)
+
+    def tiles(self, rows: int) -> tuple[int, int]:
+        """Blocks of sums along the rows, and panels."""
+        return -(-self.rows // (rows * ROWS)), -(-self.columns // ROWS)
+
+    def schedules(self, target: Target, threads: int) -> tuple[LimbSchedule, ...]:
+        """Every block with a few cuts each, the best first."""
+        return _schedules(self, target, threads)
+
+    def part_sizes(self) -> Iterator[int]:
+        """Steps of a part."""
+        seen = set()
+        for parts in _PARTS if self.whole else (1,):
+            unit = max(1, self.whole)
+            part = -(-self.steps // (parts * unit)) * unit if parts > 1 else max(1, self.steps)
+            if part not in seen:
+                seen.add(part)
+                yield part
+
+
+@lru_cache(maxsize=1024)
+def _schedules(work: LimbWork, target: Target, threads: int) -> tuple[LimbSchedule, ...]:
+    found = []
+    for rows in _BLOCKS:
+        count, across = work.tiles(rows)
+        cuts = (c for part in work.part_sizes() for c in _cuts(work, rows, part, target, threads))
+        for micros, part, tiles, blocks in nsmallest(_CUTS, cuts):
+            many, wide = -(-count // tiles), -(-across // blocks)
+            cut = Blocking(tiles, blocks, many, wide, True, 1.0)
+            found.append(LimbSchedule(micros, rows, part, cut))
+    return tuple(sorted(found))
+
+
+def _cuts(
+    work: LimbWork, rows: int, part: int, target: Target, threads: int
+) -> Iterator[tuple[float, int, int, int]]:
+    """Microseconds, steps of a part, tiles and blocks of each way to cut."""
+    count, across = work.tiles(rows)
+    if not count * across * work.groups:
+        yield machine(target).step, part, 1, 1
+        return
+    parts, height = work.parts(part), rows * ROWS
+    step = rows * _PRODUCTS * _CROWDED * (_LONE if rows == 1 else 1)
+    block = work.steps * step + parts * _BLOCK + _FINISHED * height
+    for blocks in _halves(across):
+        panels = 2 * STEP * part * blocks
+        for tiles in _halves(count):
+            sums = 4 * height * ROWS * blocks * (tiles if parts > 1 else 1)
+            used = panels + sums + 2 * LIMBS * DEPTH * part * height
+            cycles = tiles * (height * work.row_cycles + blocks * block)
+            cycles += _SPLIT_PANEL * work.steps * blocks
+            if used > _L2_SHARE * target.l2:
+                cycles += parts * panels * tiles / ports(target).near
+            chunks = work.groups * -(-count // tiles) * -(-across // blocks)
+            shares = -(-chunks // min(threads, chunks))
+            micros = machine(target).step + shares * (cycles + _CLAIM) / tile_clock(target)
+            yield micros, part, tiles, blocks
+
+
+def _halves(count: int) -> list[int]:
+    found = [count]
+    while found[-1] > 1:
+        found.append(-(-found[-1] // 2))
+    return found
