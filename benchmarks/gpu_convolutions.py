@@ -220,6 +220,9 @@ def _tile_name(config: Any) -> str:
         return "x".join(map(str, tile))
     if hasattr(tile, "ring"):
         return f"{tile.columns}x{tile.depth}s{tile.ring}"
+    if hasattr(tile, "together"):
+        shape = f"{tile.lines}x{tile.pixels}x{tile.outputs}x{tile.inputs}"
+        return f"{shape}w{tile.teams}s{tile.stages}"
     if not hasattr(tile, "rows"):
         shape = f"{tile.lines}x{tile.pixels}x{tile.columns}x{tile.depth}"
         return f"{shape}w{tile.teams}x{tile.warps}s{tile.stages}"

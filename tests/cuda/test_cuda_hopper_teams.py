@@ -83,6 +83,8 @@ class Program:
         self.blocks = -(-self.i["k"] * 8 // self.tile.width)
         r, s = self.config.window.taps
         self.taps, self.total = r * s, r * s * self.i["steps"]
+        self.begun = CONV2D_HOPPER_TEAMS.entry(self.config).constants["BEGUN"]
+        assert self.begun <= self.tile.stages
         self.stages = [None] * self.tile.stages
         self.come = [Barrier(1) for _ in self.stages]
         self.free = [Barrier(self.tile.teams) for _ in self.stages]
@@ -117,7 +119,10 @@ class Program:
     def bring(self):
         for at in range(len(self.tiles) * self.total):
             round_, slot = divmod(at, self.tile.stages)
-            while not self.free[slot].passes((round_ & 1) ^ 1):
+            # The first ones are asked for before warps have parts.
+            while at >= min(self.begun, self.total) and not self.free[slot].passes(
+                (round_ & 1) ^ 1
+            ):
                 yield
             # What lay there has been multiplied by all.
             assert min(self.done) > at - self.tile.stages
@@ -181,7 +186,7 @@ def test_a_model_of_the_code_convolves(c, k, window, added):
     if added:
         expected = np.maximum(expected + image.reshape(expected.shape), 0)
     variants = list(CONV2D_HOPPER_TEAMS.variants(asked))
-    assert {variant.launches[0].config.tile.teams for variant in variants} == {2, 3}
+    assert {variant.launches[0].config.tile.teams for variant in variants} == {1, 2, 3}
     for variant in variants:
         (launch,) = variant.launches
         entry = CONV2D_HOPPER_TEAMS.entry(launch.config)

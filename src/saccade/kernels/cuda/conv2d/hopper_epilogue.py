@@ -15,8 +15,8 @@ from saccade.ir.expr import parse, subtrees
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
 
 __all__ = [
-    "beside_tiles", "gluon_epilogue_of", "gluon_fetch_of", "gluon_known_of", "gluon_prologue_of",
-    "tile_bytes", "tiles_of",
+    "beside_tiles", "by_channel", "gluon_epilogue_of", "gluon_fetch_of", "gluon_known_of",
+    "gluon_prologue_of", "tile_bytes", "tiles_of",
 ]  # fmt: skip
 
 _PLACES = "n, k, p, q, row_mask, channel_mask"
@@ -56,6 +56,14 @@ def tile_bytes(code: EpilogueCode) -> tuple[int, ...]:
 def tiles_of(code: EpilogueCode) -> tuple[str, ...]:
     """Names of the operands that vary along both."""
     return tuple(f"e{i}" for i in _used(code) if _is_tile(code[i]))
+
+
+def by_channel(code: EpilogueCode) -> int | None:
+    """How many operands vary along channels; None if one that is no tile varies along rows."""
+    kinds = [code[i].split()[1] for i in _used(code) if not _is_tile(code[i])]
+    if any(kind[0] + kind[2:] != "000" for kind in kinds):
+        return None
+    return sum(kind[1] != "0" for kind in kinds)
 
 
 def beside_tiles(

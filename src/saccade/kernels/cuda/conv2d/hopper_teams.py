@@ -1,6 +1,6 @@
-"""Implicit GEMM on Hopper by two or three teams of warps, and a warp that has TMA bring all.
+"""Implicit GEMM on Hopper by one to three teams of warps, and a warp that has TMA bring all.
 
-For layers that products bound, of float16 and bfloat16: tiles of 128 or 192 pixels by 64 to 256
+For layers that products bound, of float16 and bfloat16: tiles of 64 to 192 pixels by 64 to 256
 output channels, one program a multiprocessor. Tiles of 192 read less of the L2 cache for a product,
 and there are other numbers of them than powers of two give: 6 304 pixels by 768 channels are 132,
 as many as multiprocessors. Its floor is the matrix units' rate.
@@ -9,7 +9,7 @@ as many as multiprocessors. Its floor is the matrix units' rate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import ceil, gcd
 from typing import NamedTuple
@@ -27,7 +27,9 @@ from saccade.kernels.cuda.conv2d.hopper import (
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     beside_tiles,
+    by_channel,
     gluon_epilogue_of,
+    gluon_known_of,
     tile_bytes,
     tiles_of,
 )
@@ -46,17 +48,22 @@ _SPARE = 2 << 10  # bytes of shared memory for barriers and alignment
 _STAGES = 8  # more brought nothing
 _DEPTH = 64  # input channels that a layer has at least
 _MOVED = 128  # of results at a time, or registers spill
+_BEGUN = 3
+"""Steps that are asked for before warps have parts; two or six were 1% slower at 1024 to 256."""
+_HELD = {1: 160, 2: 160, 3: 104}
+"""Registers of a thread, by teams, for sums and for what the epilogue reads for channels."""
 
 
-# Fitted with `hopper_times`'s: 6% off in the mean.
-_BEGIN, _TILE, _END, _ADDED = 2.4, 0.13, 3.3e-5, 0.48
+# Fitted to 111 times of ResNet-50's layers at batch 32: 6% off in the mean.
+_BEGIN, _TILE, _END, _ADDED = 1.55, 0.11, 3.6e-5, 0.95
 """Microseconds on an H200 of a program's begin; of a tile's end; of each result's; as much again
 where something is added to it."""
-_NARROW, _COLUMNS = 0.83, 64
-"""Of a tile's end, more where it has so few output channels."""
-_RATE, _COPY = 1.38, 1.4
+_NARROW, _COLUMNS, _SINGLE = 0.46, 64, 0.33
+"""Of a tile's end, more where it has so few output channels; more where no other team goes on."""
+_RATE, _COPY = 1.2, 1.0
 """Of what `Gpu` says: products alone; x and y, beside which the rest goes on."""
-_BESIDE_EACH_OTHER = 1.29  # 1 where sums and bytes wait for each other, much more where they do not
+_SHALLOW = 1.12  # times as long for products of steps that are no deeper than half of others
+_BESIDE_EACH_OTHER = 2.7  # 1 where sums and bytes wait for each other, much more where they do not
 _EACH_ALONE = 1 / _BESIDE_EACH_OTHER
 
 
@@ -104,6 +111,7 @@ class HopperTeamsConfig:
 
 _SHAPES = (
     (3, 128, 64), (3, 128, 128), (3, 128, 0), (3, 64, 0), (2, 256, 0), (2, 128, 64), (2, 128, 0),
+    (2, 64, 0), (1, 128, 0),
 )  # fmt: skip
 """Teams, output channels of both blocks."""
 
@@ -171,8 +179,9 @@ def _works(
     for tile in _fitting(k, c, shared, added):
         flops = 2.0 * tile.rows * tile.width * taps * ceil(c / tile.depth) * tile.depth
         products = flops * on.multiprocessors / (_RATE * on.matrix_flops)
+        products *= _SHALLOW if tile.depth < step_depth(c) else 1.0
         ends = _TILE + _END * tile.rows * tile.width * (1 + _ADDED * added)
-        ends += _NARROW * (tile.width == _COLUMNS)
+        ends += _NARROW * (tile.width == _COLUMNS) + _SINGLE * (tile.teams == 1)
         found.append(_TeamsWork(tile, ceil(k / tile.width), products + ends))
     return tuple(found)
 
@@ -216,12 +225,24 @@ def _launches(call: CudaCall, tile: TeamsTile) -> tuple[Launch, ...]:
     return (Launch(config, made.operands, integers, programs),)
 
 
+def _functions(config: HopperTeamsConfig) -> dict[str, str]:
+    """The epilogue; what it reads for channels is asked for before the products if it has room."""
+    code, tile = config.epilogue, config.tile
+    operands = by_channel(code)
+    # A thread has two neighbours in eight channels, of eight rows of 64.
+    held = tile.width // 2 + (operands or 0) * tile.width // 4
+    known = bool(operands) and held <= _HELD[tile.teams]
+    functions = {"EPILOGUE": gluon_epilogue_of(code, moved=True, rounded=True, known=known)}
+    return {**functions, "KNOWN": gluon_known_of(code)} if known else functions
+
+
 def _entry(config: HopperTeamsConfig) -> Entry:
     tile, window = config.tile, config.window
     tiles = tiles_of(config.epilogue)
     pointers, integers = beside_tiles(config.epilogue)
     part = gcd(tile.columns, tile.rest)
     pixels = window_map(config.element, _ROWS, tile.depth, window)
+    pixels = replace(pixels, box=(tile.rows, tile.depth))
     moved = [
         Descriptor(
             name,
@@ -241,9 +262,9 @@ def _entry(config: HopperTeamsConfig) -> Entry:
         {
             **constants, "BN": tile.columns, "BN2": tile.rest, "BK": tile.depth,
             "MOVED": tile.moved, "TEAMS": tile.teams, "STAGES": tile.stages,
-            "TAPS_INNER": config.taps_inner,
+            "TAPS_INNER": config.taps_inner, "BEGUN": _BEGUN,
         },
-        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True, rounded=True)},
+        _functions(config),
         pointers,
         integers,
         warps=4,

@@ -1,10 +1,11 @@
 """Implicit GEMM on Hopper by teams of warps that share a tile's weights, and a warp that brings.
 
-Each of two or three teams has 64 pixels of a tile and all its output channels, in one block or two.
+Each of one to three teams has 64 pixels of a tile and all its output channels, in one block or two.
 One more warp lets TMA bring pixels and weights to a ring of stages, as soon as all teams are done
 with what a stage had, through all the tiles of the program: while a tile ends, what the next one
-begins with is on its way. What the epilogue adds to each element comes by TMA, and results leave by
-it, so that threads compute no address of an element.
+begins with is on its way. Its own start takes half a microsecond, so that the first steps are asked
+for before warps have parts. What the epilogue adds to each element comes by TMA, and results leave
+by it, so that threads compute no address of an element.
 """
 
 from triton.experimental import gluon
@@ -26,12 +27,14 @@ def convolve_teams(
     R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, MOVED: gl.constexpr,
-    TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EPILOGUE: gl.constexpr,
+    TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, BEGUN: gl.constexpr,
+    EPILOGUE: gl.constexpr, KNOWN: gl.constexpr = None,
 ):  # fmt: skip
     """Nothing is read for each element; see `take_programs`."""
     take_programs(
         x, w, y, None, extra, rows, k, p, q, steps, tiles, R, S, STRIDE_H, STRIDE_W, DILATION_H,
-        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, EPILOGUE,
+        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, BEGUN, EPILOGUE,
+        KNOWN,
     )  # fmt: skip
 
 
@@ -41,12 +44,14 @@ def convolve_teams_added(
     R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, MOVED: gl.constexpr,
-    TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EPILOGUE: gl.constexpr,
+    TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, BEGUN: gl.constexpr,
+    EPILOGUE: gl.constexpr, KNOWN: gl.constexpr = None,
 ):  # fmt: skip
     """The epilogue reads an element of `e` for each; see `take_programs`."""
     take_programs(
         x, w, y, e, extra, rows, k, p, q, steps, tiles, R, S, STRIDE_H, STRIDE_W, DILATION_H,
-        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, EPILOGUE,
+        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, BEGUN, EPILOGUE,
+        KNOWN,
     )  # fmt: skip
 
 
@@ -56,13 +61,15 @@ def take_programs(
     R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, MOVED: gl.constexpr,
-    TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EPILOGUE: gl.constexpr,
+    TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, BEGUN: gl.constexpr,
+    EPILOGUE: gl.constexpr, KNOWN: gl.constexpr = None,
 ):  # fmt: skip
     """A program takes every so manieth tile: 64 pixels a team, BN and BN2 channels (or none).
 
     `rows` counts output pixels of all images, `tiles` tiles, `steps` blocks of input channels; `k`
     comes divided by 8. Maps of weights, results and `e` bring so many channels that both blocks are
-    multiples of them.
+    multiples of them; x's brings the pixels of all teams. BEGUN steps of the first tile are asked
+    for before warps have parts.
     """
     kind: gl.constexpr = x.dtype
     ws = gl.allocate_shared_memory(kind, [STAGES, BN, BK], w.layout)
@@ -79,19 +86,61 @@ def take_programs(
         # Stages that have come, stages that all teams have done with, what is added.
         mbarrier.init(bars.index(i), count=TEAMS if i // STAGES == 1 else 1)
     fence_async_shared()  # what TMA arrives at has to be there for it, too
-    if TEAMS == 2:
+    begun = gl.minimum(R * S * steps, BEGUN)
+    col, image, top, left = tile_place(
+        gl.program_id(0), k, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L, BN + BN2, TEAMS
+    )
+    for t in gl.static_range(BEGUN):
+        ask(
+            x, w, xs, ws, ws2, bars, gl.to_tensor(t), t, t < begun, image, top, left, col, steps, R,
+            S, DILATION_H, DILATION_W, BN, BN2, BK, TEAMS, TAPS_INNER,
+        )  # fmt: skip
+    take_parts(
+        x, w, y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, begun, R, S,
+        STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES,
+        TAPS_INNER, EPILOGUE, KNOWN,
+    )  # fmt: skip
+    for i in gl.static_range(count):
+        mbarrier.invalidate(bars.index(i))
+
+
+@gluon.jit
+def take_parts(
+    x, w, y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, begun,
+    R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
+    DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
+    BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, TEAMS: gl.constexpr,
+    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EPILOGUE: gl.constexpr, KNOWN: gl.constexpr,
+):  # fmt: skip
+    """Each team takes its pixels of all tiles, and a warp brings what they multiply."""
+    if TEAMS == 1:
         gl.warp_specialize(
             [
                 (take_tiles, (
                     y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, 0, R * S,
-                    BN, BN2, TEAMS, STAGES, EPILOGUE,
+                    BN, BN2, TEAMS, STAGES, EPILOGUE, KNOWN,
+                )),
+                (bring, (
+                    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun, R, S, STRIDE_H, STRIDE_W,
+                    DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES, TAPS_INNER,
+                )),
+            ],
+            [1],
+            [40],
+        )  # fmt: skip
+    elif TEAMS == 2:
+        gl.warp_specialize(
+            [
+                (take_tiles, (
+                    y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, 0, R * S,
+                    BN, BN2, TEAMS, STAGES, EPILOGUE, KNOWN,
                 )),
                 (take_tiles, (
                     y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, 1, R * S,
-                    BN, BN2, TEAMS, STAGES, EPILOGUE,
+                    BN, BN2, TEAMS, STAGES, EPILOGUE, KNOWN,
                 )),
                 (bring, (
-                    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, R, S, STRIDE_H, STRIDE_W,
+                    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun, R, S, STRIDE_H, STRIDE_W,
                     DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES, TAPS_INNER,
                 )),
             ],
@@ -103,90 +152,108 @@ def take_programs(
             [
                 (take_tiles, (
                     y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, 0, R * S,
-                    BN, BN2, TEAMS, STAGES, EPILOGUE,
+                    BN, BN2, TEAMS, STAGES, EPILOGUE, KNOWN,
                 )),
                 (take_tiles, (
                     y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, 1, R * S,
-                    BN, BN2, TEAMS, STAGES, EPILOGUE,
+                    BN, BN2, TEAMS, STAGES, EPILOGUE, KNOWN,
                 )),
                 (take_tiles, (
                     y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, 2, R * S,
-                    BN, BN2, TEAMS, STAGES, EPILOGUE,
+                    BN, BN2, TEAMS, STAGES, EPILOGUE, KNOWN,
                 )),
                 (bring, (
-                    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, R, S, STRIDE_H, STRIDE_W,
+                    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun, R, S, STRIDE_H, STRIDE_W,
                     DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES, TAPS_INNER,
                 )),
             ],
             [4, 4, 1],
             [160, 160, 24],
         )  # fmt: skip
-    for i in gl.static_range(count):
-        mbarrier.invalidate(bars.index(i))
+
+
+@gluon.jit
+def tile_place(
+    tile, k, p, q, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr, PAD_T: gl.constexpr,
+    PAD_L: gl.constexpr, WIDTH: gl.constexpr, TEAMS: gl.constexpr,
+):  # fmt: skip
+    """A tile's first output channel; image, row and column of its first pixel's first tap."""
+    blocks = gl.cdiv(k * 8, WIDTH)
+    m = tile // blocks * (64 * TEAMS)
+    image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+    return tile % blocks * WIDTH, image, top, left
+
+
+@gluon.jit
+def ask(
+    x, w, xs, ws, ws2, bars, t, slot, wanted, image, top, left, col, steps,
+    R: gl.constexpr, S: gl.constexpr, DILATION_H: gl.constexpr, DILATION_W: gl.constexpr,
+    BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, TEAMS: gl.constexpr,
+    TAPS_INNER: gl.constexpr,
+):  # fmt: skip
+    """Let TMA bring what step `t` of a tile multiplies to stage `slot`, if it is wanted."""
+    PART: gl.constexpr = w.block_shape[0]
+    if R * S == 1:
+        tap, block = 0, t
+    elif TAPS_INNER:
+        tap, block = t % (R * S), t // (R * S)
+    else:
+        tap, block = t // steps, t % steps
+    # TMA takes offsets of taps in 16 bits.
+    dy = gl.to_tensor(tap // S * DILATION_H).to(gl.int16)
+    dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
+    bar = bars.index(slot)
+    come: gl.constexpr = TEAMS * x.nbytes_per_cta + (BN + BN2) // PART * w.nbytes_per_cta
+    mbarrier.expect(bar, come, pred=wanted)
+    # One load for all teams, whose blocks lie side by side.
+    tma.async_load_im2col(
+        x, [image, top, left, block * BK], [dy, dx], bar, xs.index(slot * TEAMS), pred=wanted
+    )
+    depth = (tap * steps + block) * BK
+    for i in gl.static_range(BN // PART):
+        tma.async_load(
+            w, [col + i * PART, depth], bar, ws.index(slot).slice(i * PART, PART), pred=wanted
+        )
+    for i in gl.static_range(BN2 // PART):
+        tma.async_load(
+            w, [col + BN + i * PART, depth], bar, ws2.index(slot).slice(i * PART, PART), pred=wanted
+        )
 
 
 @gluon.jit
 def bring(
-    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles,
+    x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun,
     R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, TEAMS: gl.constexpr,
     STAGES: gl.constexpr, TAPS_INNER: gl.constexpr,
 ):  # fmt: skip
-    """What all steps of all tiles multiply, through the ring."""
-    PART: gl.constexpr = w.block_shape[0]
-    blocks = gl.cdiv(k * 8, BN + BN2)
+    """What all steps of all tiles multiply, through the ring, but what is asked for already."""
     total = R * S * steps
     first = gl.program_id(0)
     for j in range(gl.cdiv(tiles - first, gl.num_programs(0))):
-        tile = first + j * gl.num_programs(0)
-        col, m = tile % blocks * (BN + BN2), tile // blocks * (64 * TEAMS)
-        image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
-        image1, top1, left1 = corner_of(m + 64, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
-        image2, top2, left2 = corner_of(m + 128, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
-        for t in range(total):
+        col, image, top, left = tile_place(
+            first + j * gl.num_programs(0), k, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L, BN + BN2,
+            TEAMS,
+        )  # fmt: skip
+        for t in range(begun, total):
             at = j * total + t
             slot = at % STAGES
             # The first time round all stages are free: a barrier that was never met is in the
             # phase behind its last.
             mbarrier.wait(bars.index(STAGES + slot), ((at // STAGES) & 1) ^ 1)
-            if R * S == 1:
-                tap, block = 0, t
-            elif TAPS_INNER:
-                tap, block = t % (R * S), t // (R * S)
-            else:
-                tap, block = t // steps, t % steps
-            # TMA takes offsets of taps in 16 bits.
-            dy = gl.to_tensor(tap // S * DILATION_H).to(gl.int16)
-            dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
-            bar = bars.index(slot)
-            mbarrier.expect(bar, TEAMS * x.nbytes_per_cta + (BN + BN2) // PART * w.nbytes_per_cta)
-            tma.async_load_im2col(
-                x, [image, top, left, block * BK], [dy, dx], bar, xs.index(slot * TEAMS)
-            )
-            tma.async_load_im2col(
-                x, [image1, top1, left1, block * BK], [dy, dx], bar, xs.index(slot * TEAMS + 1)
-            )
-            if TEAMS == 3:
-                tma.async_load_im2col(
-                    x, [image2, top2, left2, block * BK], [dy, dx], bar, xs.index(slot * TEAMS + 2)
-                )
-            depth = (tap * steps + block) * BK
-            for i in gl.static_range(BN // PART):
-                tma.async_load(
-                    w, [col + i * PART, depth], bar, ws.index(slot).slice(i * PART, PART)
-                )
-            for i in gl.static_range(BN2 // PART):
-                tma.async_load(
-                    w, [col + BN + i * PART, depth], bar, ws2.index(slot).slice(i * PART, PART)
-                )
+            ask(
+                x, w, xs, ws, ws2, bars, t, slot, True, image, top, left, col, steps, R, S,
+                DILATION_H, DILATION_W, BN, BN2, BK, TEAMS, TAPS_INNER,
+            )  # fmt: skip
+        begun = 0
 
 
 @gluon.jit
 def take_tiles(
     y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, TEAM: gl.constexpr,
     TAPS: gl.constexpr, BN: gl.constexpr, BN2: gl.constexpr, TEAMS: gl.constexpr,
-    STAGES: gl.constexpr, EPILOGUE: gl.constexpr,
+    STAGES: gl.constexpr, EPILOGUE: gl.constexpr, KNOWN: gl.constexpr,
 ):  # fmt: skip
     """The pixels of one team of all tiles."""
     blocks = gl.cdiv(k * 8, BN + BN2)
@@ -210,8 +277,10 @@ def take_tiles(
             move_in(e, m, col, come, results)
             if BN2 > 0:
                 move_in(e, m, col + BN, come, results2)
+        known = known_of(col, k, extra, mma, BN, KNOWN)
         acc = gl.zeros((64, BN), gl.float32, layout=mma)
         if BN2 > 0:
+            known2 = known_of(col + BN, k, extra, mma2, BN2, KNOWN)
             acc2 = gl.zeros((64, BN2), gl.float32, layout=mma2)
         for t in range(total):
             at = j * total + t
@@ -233,9 +302,9 @@ def take_tiles(
         mbarrier.arrive(bars.index(STAGES + (j * total + total - 1) % STAGES), count=1)
         if e is not None:
             mbarrier.wait(come, j & 1)
-        move_out(acc, y, e, extra, m, col, rows, k, p, q, results, EPILOGUE)
+        move_out(acc, y, e, known, m, col, rows, k, p, q, results, EPILOGUE)
         if BN2 > 0:
-            move_out(acc2, y, e, extra, m, col + BN, rows, k, p, q, results2, EPILOGUE)
+            move_out(acc2, y, e, known2, m, col + BN, rows, k, p, q, results2, EPILOGUE)
     tma.store_wait(0)
 
 
@@ -248,30 +317,42 @@ def move_in(e, m, col, bar, place):
 
 
 @gluon.jit
-def move_out(acc, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE: gl.constexpr):
-    """A block of sums to the result, or its halves one after the other where `place` is smaller."""
-    HALF: gl.constexpr = acc.shape[1] // 2
-    if place.shape[1] <= HALF:
-        left, right = acc.reshape((64, 2, HALF)).permute((0, 2, 1)).split()
-        move_out(left, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE)
-        move_out(right, y, e, extra, m, col + HALF, rows, k, p, q, place, EPILOGUE)
-    else:
-        move_block(acc, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE)
+def known_of(
+    col, k, extra, layout: gl.constexpr, BN: gl.constexpr, KNOWN: gl.constexpr
+):  # fmt: skip
+    """What the epilogue reads for a block's channels, asked for now, or where it is to be found."""
+    known = extra
+    if KNOWN is not None:
+        channel = col + gl.arange(0, BN, layout=gl.SliceLayout(0, layout))
+        known = KNOWN(channel, channel < k * 8, extra)
+    return known
 
 
 @gluon.jit
-def move_block(acc, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE: gl.constexpr):
-    """A block of sums through the epilogue to shared memory, and by TMA to the result."""
-    PART: gl.constexpr = y.block_shape[1]
+def move_out(acc, y, e, extra, m, col, rows, k, p, q, place, EPILOGUE: gl.constexpr):
+    """A block of sums through the epilogue, by way of shared memory, to the result."""
     layout: gl.constexpr = acc.type.layout
     fetched = (place.load(layout),) if e is not None else ()
     image, channel, line, pixel, row_mask, col_mask = _places(
         m, col, rows, k, p, q, 0, acc.shape[0], acc.shape[1], True, 1, False, layout
     )
     done = EPILOGUE(acc, image, channel, line, pixel, row_mask, col_mask, fetched, extra)
-    if e is None:
-        tma.store_wait(0)  # until what lay there has left
-    place.store(done.to(y.dtype))
-    fence_async_shared()
-    for i in gl.static_range(place.shape[1] // PART):
-        tma.async_store(y, [m, col + i * PART], place.slice(i * PART, PART, dim=1))
+    move_block(done.to(y.dtype), y, e, m, col, place)
+
+
+@gluon.jit
+def move_block(done, y, e, m, col, place):
+    """A block to the result, or its halves one after the other where `place` is smaller."""
+    PART: gl.constexpr = y.block_shape[1]
+    HALF: gl.constexpr = done.shape[1] // 2
+    if place.shape[1] <= HALF:
+        left, right = done.reshape((64, 2, HALF)).permute((0, 2, 1)).split()
+        move_block(left, y, e, m, col, place)
+        move_block(right, y, e, m, col + HALF, place)
+    else:
+        if e is None:
+            tma.store_wait(0)  # until what lay there has left
+        place.store(done)
+        fence_async_shared()
+        for i in gl.static_range(place.shape[1] // PART):
+            tma.async_store(y, [m, col + i * PART], place.slice(i * PART, PART, dim=1))
