@@ -81,7 +81,7 @@ CPU = Room(
             "channel_order", "column_window", "epilogue", "epilogue_spec", "microkernel",
             "register_tiles", "row_bands", "row_groups", "row_sums", "row_walk", "tile_grid",
             "limb_copies", "limb_products", "limb_schedules", "result_pixels", "tile_products",
-            "tile_schedules",
+            "tile_prologue", "tile_schedules",
         },
         "deform": {
             "channel_blocks", "config", "sample_points", "sampled_columns", "tile_product",

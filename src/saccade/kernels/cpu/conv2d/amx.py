@@ -26,6 +26,7 @@ from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.amx_launch import AmxWindows, from_planes
 from saccade.kernels.cpu.conv2d.direct_launch import beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, conv_epilogue, residual_aliases
+from saccade.kernels.cpu.conv2d.tile_prologue import prologue_fits
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -45,7 +46,7 @@ def _supports(call: CpuCall) -> str | None:
         return "neighbouring channels are apart, and not few"
     if not op.finite and any(op.padding):
         return "weights that are not finite would meet padding"
-    if op.prologue != IDENTITY and not _prologue_fits(call):
+    if op.prologue != IDENTITY and not prologue_fits(call):
         return "a prologue needs one tap, no padding, one group and neighbouring channels"
     return conv_epilogue(call).refuse()
 
@@ -54,16 +55,6 @@ def _rounds(call: CpuCall) -> bool:
     """Whether an image of float32 may be rounded: where the result is."""
     first, result = call.inputs[0].dtype, call.outputs[0].dtype
     return first is DType.F32 and result is DType.BF16 and not call.exact
-
-
-def _prologue_fits(call: CpuCall) -> bool:
-    op = call.op
-    if call.inputs[1].shape[2:] != (1, 1) or any(op.padding) or op.groups != 1:
-        return False
-    return all(
-        view.dtype in FLOATS and (view.strides[1] == 1 or view.shape[1] == 1)
-        for view in call.inputs[2 : 2 + op.n_prologue]
-    )
 
 
 def _variants(call: CpuCall) -> Iterator[Variant]:

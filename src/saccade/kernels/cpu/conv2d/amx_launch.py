@@ -13,6 +13,7 @@ from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.amx_config import AmxConfig
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue, even_step
 from saccade.kernels.cpu.conv2d.tile_products import BLOCKS, DEPTH, PAIRS, TileBlock, deepened
+from saccade.kernels.cpu.conv2d.tile_prologue import prologue_images
 from saccade.kernels.cpu.conv2d.tile_schedules import BlockSchedule, BlockWork
 
 __all__ = ["AmxWindows", "from_planes"]
@@ -196,7 +197,7 @@ class AmxWindows:
         integers = {
             **self._sizes(schedule),
             **cut.integers(work.groups, across),
-            "prologue_n": self._images(),
+            "prologue_n": prologue_images(self.call),
             **self.spec.integers(config.flat),
         }
         chunks = work.groups * cut.tile_chunks * cut.block_chunks
@@ -249,9 +250,3 @@ class AmxWindows:
             "runs": 1 if op.dilation[1] == 1 else self.taps[1],
             "tiles_outer": int(schedule.tiles_outer),
         }
-
-    def _images(self) -> tuple[int, ...]:
-        """Elements from image to image of each operand of the prologue."""
-        shape = (self.call.inputs[0].shape[0], self.depth, 1, 1)
-        operands = self.call.inputs[2 : 2 + self.call.op.n_prologue]
-        return tuple(view.broadcast_to(shape).strides[0] for view in operands)

@@ -33,6 +33,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import (
 )
 from saccade.kernels.cpu.conv2d.limb_schedules import SPLIT, LimbSchedule, LimbWork
 from saccade.kernels.cpu.conv2d.limbs_code import LimbConvConfig, emit_limbs
+from saccade.kernels.cpu.conv2d.tile_prologue import prologue_fits, prologue_images
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -59,19 +60,9 @@ def _supports(call: CpuCall) -> str | None:
         return "there are no weights"
     if not op.finite:
         return "weights that are not finite have no limbs"
-    if op.prologue != IDENTITY and not _prologue_fits(call):
+    if op.prologue != IDENTITY and not prologue_fits(call):
         return "a prologue needs one tap, no padding, one group and neighbouring channels"
     return conv_epilogue(call).refuse()
-
-
-def _prologue_fits(call: CpuCall) -> bool:
-    op = call.op
-    if call.inputs[1].shape[2:] != (1, 1) or any(op.padding) or op.groups != 1:
-        return False
-    return all(
-        view.dtype in FLOATS and (view.strides[1] == 1 or view.shape[1] == 1)
-        for view in call.inputs[2 : 2 + op.n_prologue]
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +143,7 @@ class _LimbWindows:
             **self._sizes(),
             **cut.integers(work.groups, across),
             **schedule.integers(work, flat=config.flat, dense=self._dense),
-            "prologue_n": self._images(),
+            "prologue_n": prologue_images(self.call),
             **self.spec.integers(config.flat),
         }
         chunks = work.groups * cut.tile_chunks * cut.block_chunks
@@ -178,12 +169,6 @@ class _LimbWindows:
             "dilation_w": op.dilation[1],
             "pixels": shape[0] * shape[2] * shape[3],
         }
-
-    def _images(self) -> tuple[int, ...]:
-        """Elements from image to image of each operand of the prologue."""
-        shape = (self.call.inputs[0].shape[0], self.depth, 1, 1)
-        operands = self.call.inputs[2 : 2 + self.call.op.n_prologue]
-        return tuple(view.broadcast_to(shape).strides[0] for view in operands)
 
 
 def _variants(call: CpuCall) -> Iterator[Variant]:
