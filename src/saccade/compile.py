@@ -83,8 +83,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32; on GPUs also
             `fp16` and `tf32`. On CPUs, fp16 files are computed in fp32.
         threads: Width of the team, at most 1024; as many as affinity and quota allow unless given.
-        exact: Refuse algorithms that trade rounding for speed (Winograd; float32 multiplied as
-            three bfloat16, on processors with AMX).
+        exact: Refuse algorithms that trade rounding for speed (Winograd, limbs of float32).
         allow_reference: Run what nothing here takes through ONNX's reference implementation:
             slowly, and on CPUs alone.
         algorithms: A file of tuned choices to take, in place of those that `Model.tune` kept.

@@ -60,8 +60,7 @@ class Options:
         device: `cpu`, `cuda` (NVIDIA's GPUs), or `reference` (NumPy, for comparisons).
         precision: Arithmetic type; storage follows it.
         threads: Width of the team, at most `MOST_THREADS`; None takes `default_threads()`.
-        exact: Refuse algorithms that trade rounding for speed (Winograd; float32 multiplied as
-            three bfloat16, on processors with AMX).
+        exact: Refuse algorithms that trade rounding for speed (Winograd, limbs of float32).
         checked: Compile every load and store with a bounds check.
         isa: CPU instruction set, `amx`, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
