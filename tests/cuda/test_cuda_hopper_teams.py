@@ -278,3 +278,27 @@ for text, extra in (
 def test_it_compiles():
     """In a process that never saw the interpreter; products wait for those of the step before."""
     run_where_it_compiles(COMPILED)
+
+
+BY_CHANNEL = View(DType.F32, (1, 256, 1, 1), (256, 1, 1, 1))
+BY_IMAGE = View(DType.F32, (2, 256, 1, 1), (256, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("extra", "room"),
+    [((BY_CHANNEL,), True), ((BY_CHANNEL, BY_CHANNEL), True), ((BY_IMAGE,), False), ((), False)],
+    ids=["bias", "two", "of images", "nothing"],
+)
+def test_what_is_read_for_channels_is_asked_for_where_registers_are_left(extra, room):
+    """Known before the products: operands of channels alone, beside few sums."""
+    text = ("$0", "relu(add($0, $1))", "relu(mul(add($0, $1), $2))")[len(extra)]
+    asked = call(2, 64, 9, 9, 256, (1, 1), Conv2d(epilogue=parse(text)), extra=extra)
+    known = {}
+    for variant in CONV2D_HOPPER_TEAMS.variants(asked):
+        config = variant.launches[0].config
+        known[config.tile.teams, config.tile.width] = "KNOWN" in (
+            CONV2D_HOPPER_TEAMS.entry(config).functions
+        )
+    assert any(known.values()) == room
+    # Sums of 256 channels of 64 pixels take 128 registers of a thread, what is known 64 more.
+    assert not known.get((2, 256), False) and known[2, 128] == room
