@@ -40,6 +40,7 @@ from saccade.testing.tolerance import bound
 from saccade.testing.triton import H200, interpret
 
 AMX = described_target("sapphire-rapids-amx")
+TILED = (".amx", ".limbs")  # kernels in tiles of matrices
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def cpu_call(case, target=ZEN4):
 
 def cpu_target(kernel):
     """The machine that a kernel's cases are planned for."""
-    return AMX if kernel.endswith((".amx", ".limbs")) else ZEN4
+    return AMX if kernel.endswith(TILED) else ZEN4
 
 
 def cpu_refuses(kernel, case):
@@ -111,7 +112,7 @@ def cpu_run(kernel, case, arrays):
     isas = ("neon",) if os.environ.get("SACCADE_TEST_ARM") else ("avx512", "avx2")
     isa = next((isa for isa in isas if not lacking(isa)), "native")
     found, target = kernel_named(kernel), runnable_target(isa)
-    if kernel.endswith((".amx", ".limbs")):
+    if kernel.endswith(TILED):
         target = next(iter(tile_targets()), target)
     call = cpu_call(case, target)
     if reason := found.supports(call):

@@ -13,12 +13,7 @@ from saccade.kernels.cpu.conv2d.direct_pixels import PixelWalk, Rectangle, Spot
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import anchored
 from saccade.kernels.cpu.conv2d.result_pixels import ResultPixels
-from saccade.kernels.cpu.conv2d.tile_products import (
-    DEPTH,
-    TileProducts,
-    blank,
-    copy_row,
-)
+from saccade.kernels.cpu.conv2d.tile_products import DEPTH, TileProducts, blank, copy_row
 
 __all__ = ["AmxSizes", "Chunk", "GatheredWindows", "within"]
 

@@ -19,6 +19,7 @@ __all__ = [
     "TileSchedule",
     "blockings",
     "direct_config",
+    "halves",
     "schedules",
 ]
 
@@ -163,8 +164,8 @@ def blockings(
     wide = 1 if channels_stay and not shared else blocks
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
     found: list[tuple[float, int, int, int, int, int]] = []
-    for b in _halves(wide):
-        for t in _halves(min(tiles, reuse)):
+    for b in halves(wide):
+        for t in halves(min(tiles, reuse)):
             # Time against perfect balance, with a charge for every chunk, for weights that are
             # read again, and for what is shared.
             many, across = -(-tiles // t), -(-blocks // b)
@@ -182,7 +183,8 @@ def blockings(
     )
 
 
-def _halves(count: int) -> list[int]:
+def halves(count: int) -> list[int]:
+    """So many, half as many, and so on, down to one."""
     found = [count]
     while found[-1] > 1:
         found.append(-(-found[-1] // 2))

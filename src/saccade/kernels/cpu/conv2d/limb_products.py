@@ -39,7 +39,7 @@ class LimbSizes:
     A sum has `inner` products, in `steps` of 32; `part` steps are made for all rows of a chunk
     before the next. Of the copy of a tile's rows, `pitch` is the distance of rows and `apart` that
     of limbs, in elements; `kept` blocks of sums belong to a tile of rows. With each step `written`
-    rows of the result are asked for, and `read` lines of the next tile's rows.
+    rows of the result are asked for, and `read` lines of the next tile's rows (without parts).
     """
 
     inner: Int
@@ -146,7 +146,7 @@ class LimbProducts:
             behind = (step + 1 < count).select(step + 1, g.part)
             self._step(self.copy + step * DEPTH, panel + step * STEP, behind - step)
             with k.range(0, g.read) as line:
-                at = (number * g.steps + block.start + step) * g.read + line
+                at = (number * g.steps + step) * g.read + line
                 k.prefetch(following, at * _FLOATS, 2)
             with k.when(block.stop.equals(g.steps)):
                 rows = step * g.written

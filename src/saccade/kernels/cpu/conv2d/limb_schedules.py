@@ -12,18 +12,15 @@ from saccade.backends.cpu.codegen.bfloat16 import LIMBS
 from saccade.backends.cpu.codegen.matrix_tiles import DEPTH, ROWS
 from saccade.backends.cpu.target import Target
 from saccade.kernels.base import Operand, Scratch
-from saccade.kernels.cpu.conv2d.direct_config import Blocking
+from saccade.kernels.cpu.conv2d.direct_config import Blocking, halves
 from saccade.kernels.cpu.conv2d.limb_copies import STEP
 from saccade.kernels.cpu.machine import machine, ports, tile_clock
 
-__all__ = ["SPLIT", "LimbSchedule", "LimbWork"]
+__all__ = ["LimbSchedule", "LimbWork"]
 
-SPLIT = 16
-"""Cycles of 32 elements whose limbs are copied, of two cores of an Emerald Rapids."""
-
-# Cycles of the same machine, an Emerald Rapids: of 32 rows of a panel, which come from memory; of a
-# step of one tile of sums, six products of two tiles.
-_SPLIT_PANEL, _PRODUCTS = 400, 6 * 16
+# Cycles of two cores of an Emerald Rapids: of 32 elements whose limbs are copied; of 32 rows of a
+# panel, which come from memory; of a step of one tile of sums, six products of two tiles.
+_SPLIT, _SPLIT_PANEL, _PRODUCTS = 16, 400, 6 * 16
 # As many times that as a step takes there: 1.0 was measured alone, 2.3 beside a busy thread of the
 # same core, which slows vectors down by half of that. A lone tile of rows takes a fifth more.
 _CROWDED, _LONE = 1.5, 1.2
@@ -73,12 +70,13 @@ class LimbSchedule(NamedTuple):
             flat: Whether rows of the result are evenly apart.
             dense: Whether those of the operand lie together.
         """
-        # The last part has at least one step; rows have two lines for each step.
-        last = work.steps - (work.parts(self.part) - 1) * self.part
-        written = -(-self.rows * ROWS // max(1, last)) if flat else 0
-        read = -(-2 * self.rows * ROWS // self.cut.blocks) if dense else 0
+        parts = work.parts(self.part)
+        last = work.steps - (parts - 1) * self.part
+        written = -(-self.rows * ROWS // last) if flat else 0
+        # Rows have two lines for each step; those of a part of them do not lie together.
+        read = -(-2 * self.rows * ROWS // self.cut.blocks) if dense and parts == 1 else 0
         # Without parts sums are finished before the next tile of rows needs their place.
-        kept = self.cut.blocks if work.parts(self.part) > 1 else 0
+        kept = self.cut.blocks if parts > 1 else 0
         return {
             "inner": work.inner, "steps": work.steps, "part": self.part, "pitch": self.pitch,
             "apart": self.apart, "kept": kept, "written": written, "read": read,
@@ -103,7 +101,7 @@ class LimbWork:
         columns: How many there are of a group.
         inner: Products of a sum.
         groups: How many times there are these products.
-        row_cycles: Of copying the limbs of a row.
+        row_cycles: Of a row, beside copying its limbs.
         whole: Steps that no part may be cut within; 0 for all.
     """
 
@@ -131,15 +129,12 @@ class LimbWork:
         """Every block with a few cuts each, the best first."""
         return _schedules(self, target, threads)
 
-    def part_sizes(self) -> Iterator[int]:
+    def part_sizes(self) -> tuple[int, ...]:
         """Steps of a part."""
-        seen = set()
-        for parts in _PARTS if self.whole else (1,):
-            unit = max(1, self.whole)
-            part = -(-self.steps // (parts * unit)) * unit if parts > 1 else max(1, self.steps)
-            if part not in seen:
-                seen.add(part)
-                yield part
+        if not self.whole:
+            return (self.steps,)
+        found = (-(-self.steps // (parts * self.whole)) * self.whole for parts in _PARTS)
+        return tuple(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=1024)
@@ -165,13 +160,14 @@ def _cuts(
         return
     parts, height = work.parts(part), rows * ROWS
     step = rows * _PRODUCTS * _CROWDED * (_LONE if rows == 1 else 1)
+    row = _SPLIT * work.steps + work.row_cycles
     block = work.steps * step + parts * _BLOCK + _FINISHED * height
-    for blocks in _halves(across):
+    for blocks in halves(across):
         panels = 2 * STEP * part * blocks
-        for tiles in _halves(count):
+        for tiles in halves(count):
             sums = 4 * height * ROWS * blocks * (tiles if parts > 1 else 1)
             used = panels + sums + 2 * LIMBS * DEPTH * part * height
-            cycles = tiles * (height * work.row_cycles + blocks * block)
+            cycles = tiles * (height * row + blocks * block)
             cycles += _SPLIT_PANEL * work.steps * blocks
             if used > _L2_SHARE * target.l2:
                 cycles += parts * panels * tiles / ports(target).near
@@ -179,10 +175,3 @@ def _cuts(
             shares = -(-chunks // min(threads, chunks))
             micros = machine(target).step + shares * (cycles + _CLAIM) / tile_clock(target)
             yield micros, part, tiles, blocks
-
-
-def _halves(count: int) -> list[int]:
-    found = [count]
-    while found[-1] > 1:
-        found.append(-(-found[-1] // 2))
-    return found

@@ -31,7 +31,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import (
     even_step,
     residual_aliases,
 )
-from saccade.kernels.cpu.conv2d.limb_schedules import SPLIT, LimbSchedule, LimbWork
+from saccade.kernels.cpu.conv2d.limb_schedules import LimbSchedule, LimbWork
 from saccade.kernels.cpu.conv2d.limbs_code import LimbConvConfig, emit_limbs
 from saccade.kernels.cpu.conv2d.tile_prologue import prologue_fits, prologue_images
 from saccade.kernels.cpu.machine import machine
@@ -94,11 +94,6 @@ class _LimbWindows:
         return self.depth * prod(self.taps)
 
     @property
-    def steps(self) -> int:
-        """Of 32 products, of a sum."""
-        return -(-self.inner // DEPTH)
-
-    @property
     def _dense(self) -> bool:
         """Whether windows are pixels that lie together."""
         op, x = self.call.op, self.call.inputs[0]
@@ -110,7 +105,7 @@ class _LimbWindows:
         """What there is to do."""
         op, (n, _, rows, columns) = self.call.op, self.spec.shape
         taps = prod(self.taps)
-        cycles = SPLIT * self.steps + float(_TAP * taps)
+        cycles = float(_TAP * taps)
         if op.prologue != IDENTITY:
             cycles += _PROLOGUE * -(-self.depth // ROWS)
         # Parts are of whole taps, or of channels where there is one.

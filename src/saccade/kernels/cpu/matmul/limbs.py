@@ -24,11 +24,8 @@ from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
-from saccade.kernels.cpu.conv2d.limb_products import (
-    LimbChunk,
-    LimbProducts,
-)
-from saccade.kernels.cpu.conv2d.limb_schedules import SPLIT, LimbSchedule, LimbWork
+from saccade.kernels.cpu.conv2d.limb_products import LimbChunk, LimbProducts
+from saccade.kernels.cpu.conv2d.limb_schedules import LimbSchedule, LimbWork
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
 from saccade.kernels.cpu.conv2d.tile_products import BlockSums
 from saccade.kernels.cpu.machine import machine
@@ -147,8 +144,8 @@ def _supports(call: CpuCall) -> str | None:
 
 def _variants(call: CpuCall) -> Iterator[Variant]:
     product, speed = _product(call), machine(call.target)
-    batches, cycles = product.batch[0] * product.batch[1], SPLIT * -(-product.inner // DEPTH)
-    work = LimbWork(product.rows, product.columns, product.inner, batches, cycles, 1)
+    batches = product.batch[0] * product.batch[1]
+    work = LimbWork(product.rows, product.columns, product.inner, batches, 0.0, 1)
     a, b = call.inputs[:2]
     traffic = speed.traffic(a.nbytes + call.outputs[0].nbytes, call.threads)
     stream = b.size * DType.F32.itemsize / speed.bandwidth
