@@ -60,7 +60,26 @@ def test_parts_that_begin_at_multiples_of_16_bytes_are_moved(kernel):
     assert kernel.supports(asked) is None
     launch = next(iter(kernel.variants(asked))).launches[0]
     integers = launch.integers
-    assert (integers["x_w"], integers["y_apart"], integers["e1_apart"]) == (80, 80, 80)
+    assert (integers["x_apart"], integers["y_apart"], integers["e1_apart"]) == (80, 80, 80)
+
+
+@pytest.mark.parametrize("kernel", [CONV2D_HOPPER_STATIONARY, CONV2D_HOPPER_TEAMS])
+def test_pixels_are_rows_of_a_matrix_where_they_are_evenly_apart(kernel):
+    """Then a tensor map has two axes; else windows are looked for in images."""
+    rows_apart = View(DType.F16, (2, 64, 9, 9), (9 * 640, 1, 640, 64))
+    for asked, matrix in (
+        (PLAIN, True),
+        (replace(PLAIN, inputs=(rows_apart, *PLAIN.inputs[1:])), False),
+        (call(2, 64, 9, 9, 64, (1, 1), Conv2d(stride=(2, 2))), False),
+    ):
+        assert kernel.supports(asked) is None
+        (launch,) = next(iter(kernel.variants(asked))).launches
+        entry = kernel.entry(launch.config)
+        assert set(launch.integers) == entry.launch_integers
+        assert launch.config.matrix == entry.constants["MATRIX"] == matrix
+        assert entry.descriptors[0].im2col != matrix and len(entry.descriptors[0].sizes) == (
+            2 if matrix else 4
+        )
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -80,6 +99,16 @@ class Team:
         assert launch.chunks % parts == 0
         self.col, first = which % parts * self.tile.columns, which // parts * self.tile.teams + team
         self.tiles = range(first, self.i["tiles"], launch.chunks // parts * self.tile.teams)
+        self.blocks = [""] * self.tile.results  # of results: what lies there
+
+    def ask_added(self, j):
+        """What is added to a tile comes to where results were that have left."""
+        if self.added is not None and j < len(self.tiles):
+            assert not self.blocks[j % self.tile.results]
+            self.blocks[j % self.tile.results] = f"added {j}"
+
+    def wait_for_results(self):
+        self.blocks = ["" if held.startswith("result") else held for held in self.blocks]
 
     def pixels(self, at):
         """What is asked for as step `at` of the team: zeros beyond the pixels and channels."""
@@ -100,7 +129,11 @@ class Team:
         ahead, total = self.tile.stages - 1, count * self.steps
         for at in range(min(ahead, total)):
             ring.ask(at, self.pixels(at))
+        self.ask_added(0)
         for j in range(count):
+            if self.tile.results == 1 and j:
+                self.wait_for_results()
+                self.ask_added(j)
             m = self.tiles[j] * self.tile.rows
             rows = slice(m, min(m + self.tile.rows, self.i["rows"]))
             columns = slice(self.col, min(self.col + self.tile.columns, self.i["filters"]))
@@ -113,8 +146,13 @@ class Team:
                 if j * self.steps + t + ahead < total:
                     at = j * self.steps + t + ahead
                     ring.ask(at, self.pixels(at))
+            if self.tile.results == 2:
+                self.wait_for_results()
+                self.ask_added(j + 1)
             done = sums[: rows.stop - m, : columns.stop - self.col]
             if self.added is not None:
+                assert self.blocks[j % self.tile.results] == f"added {j}"
+                self.blocks[j % self.tile.results] = f"results of {j}"
                 done = np.maximum(done + self.added[rows, columns], 0)
             assert np.isnan(self.y[rows, columns]).all()
             self.y[rows, columns] = done
@@ -135,11 +173,14 @@ def test_a_model_of_the_code_convolves(c, k, stride, added):
     if added:
         expected = np.maximum(expected + image.reshape(expected.shape), 0)
     variants = list(CONV2D_HOPPER_STATIONARY.variants(asked))
-    assert {variant.launches[0].config.tile.teams for variant in variants} == {2, 3}
+    tiles = [variant.launches[0].config.tile for variant in variants]
+    assert {tile.teams for tile in tiles} == {2, 3}
+    assert (2 in {tile.results for tile in tiles}) == added
     for variant in variants:
         (launch,) = variant.launches
         entry = CONV2D_HOPPER_STATIONARY.entry(launch.config)
         assert set(launch.integers) == entry.launch_integers
+        assert entry.constants["BEGUN"] < launch.config.tile.stages
         # Tensor maps say where rows of results and of what is added lie.
         for described in entry.descriptors[2:]:
             sizes = [number(size, launch.integers) for size in described.sizes]
@@ -158,7 +199,7 @@ def test_weights_stay_where_there_is_room_and_tiles_share_the_machine():
         (launch,) = variant.launches
         tile = launch.config.tile
         weights = 2 * 256 * tile.columns
-        team = 2 * tile.rows * (tile.stages * tile.depth + tile.columns)
+        team = 2 * tile.rows * (tile.stages * tile.depth + tile.results * tile.columns)
         assert weights + tile.teams * team <= 226 << 10 and tile.stages >= 2
         assert launch.chunks <= 132 and launch.chunks % (1024 // tile.columns) == 0
 
@@ -170,7 +211,7 @@ def test_one_program_alone_fits_a_multiprocessor(c, k):
     tiles = [v.launches[0].config.tile for v in CONV2D_HOPPER_STATIONARY.variants(narrow)]
     assert len(tiles) > 3
     for tile in tiles:
-        team = 2 * tile.rows * (tile.stages * tile.depth + tile.columns)
+        team = 2 * tile.rows * (tile.stages * tile.depth + tile.results * tile.columns)
         weights = 2 * -(-c // tile.depth) * tile.depth * tile.columns
         assert 227 << 9 < weights + tile.teams * team <= 226 << 10
 
@@ -218,7 +259,8 @@ for rows, columns, teams in ((64, 128, 3), (128, 64, 2)):
     tile, entry = launch.config.tile, CONV2D_HOPPER_STATIONARY.entry(launch.config)
     cubin = compile_entry(entry, 90, [name for name, _ in (*entry.pointers, *entry.extra_pointers)])
     assert cubin.warps == teams * tile.warps
-    room = 2 * 256 * columns + teams * 2 * rows * (tile.stages * tile.depth + columns)
+    team = 2 * rows * (tile.stages * tile.depth + tile.results * columns)
+    room = 2 * 256 * columns + teams * team
     assert room < cubin.shared <= room + 1024, (cubin.shared, room)
     sass = disassembled(cubin)
     assert "STACK:0" in sass and sass.count("HGMMA") == 4 * 4 * rows // 64 * teams

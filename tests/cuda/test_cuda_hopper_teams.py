@@ -171,7 +171,7 @@ class Program:
 
 
 @pytest.mark.parametrize("added", [False, True])
-@pytest.mark.parametrize("window", ["3x3", "1x1 stride 2", "uneven"])
+@pytest.mark.parametrize("window", ["3x3", "1x1", "1x1 stride 2", "uneven"])
 @pytest.mark.parametrize(("c", "k"), [(72, 136), (136, 264)])
 def test_a_model_of_the_code_convolves(c, k, window, added):
     op, taps = WINDOWS[window]

@@ -340,6 +340,11 @@ def pixels_map(config: HopperConfig) -> Descriptor:
     return window_map(config.element, config.tile.rows, config.tile.depth, config.window)
 
 
+def matrix_map(element: str, rows: int, depth: int) -> Descriptor:
+    """The tensor map of x whose pixels are rows of a matrix; see `matrix_step`."""
+    return Descriptor("x", element, (rows, depth), ("rows", "c"), ("x_apart", 1))
+
+
 def window_map(element: str, rows: int, depth: int, window: WindowConfig) -> Descriptor:
     """The tensor map of x of which a load brings so many pixels' first taps, and channels."""
     return Descriptor(

@@ -16,7 +16,7 @@ from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, po
 
 __all__ = [
     "beside_tiles", "by_channel", "gluon_epilogue_of", "gluon_fetch_of", "gluon_known_of",
-    "gluon_prologue_of", "tile_bytes", "tiles_of",
+    "gluon_prologue_of", "moved_functions", "tile_bytes", "tiles_of",
 ]  # fmt: skip
 
 _PLACES = "n, k, p, q, row_mask, channel_mask"
@@ -128,6 +128,24 @@ def gluon_known_of(code: EpilogueCode, name: str = "known") -> str:
     loads = [f"{load}.to(tl.float32)" for _, load, tile in _loads(code, moved=True) if not tile]
     body = f"({', '.join(loads)},)" if loads else "()"
     return f"@gluon.jit\ndef {name}(k, channel_mask, extra):\n    return {body}\n"
+
+
+def moved_functions(code: EpilogueCode, sums: int, columns: int, most: int) -> dict[str, str]:
+    """For `Entry.functions` where TMA moves results and what is added to them.
+
+    What is read for channels is asked for before the products if registers have room.
+
+    Args:
+        code: The epilogue.
+        sums: Registers of a thread for them.
+        columns: Output channels of a tile.
+        most: Registers of a thread for sums and for what is read for channels.
+    """
+    operands = by_channel(code)
+    # A thread has two neighbours in eight channels.
+    known = bool(operands) and sums + (operands or 0) * columns // 4 <= most
+    functions = {"EPILOGUE": gluon_epilogue_of(code, moved=True, rounded=True, known=known)}
+    return {**functions, "KNOWN": gluon_known_of(code)} if known else functions
 
 
 def gluon_prologue_of(code: EpilogueCode, name: str = "prologue") -> str:

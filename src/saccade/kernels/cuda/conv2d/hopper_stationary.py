@@ -23,16 +23,22 @@ from saccade.kernels.cuda.conv2d.hopper import (
     HopperOperands,
     begins,
     filters_map,
+    matrix_map,
     refuse_vectors,
     upper_of,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     beside_tiles,
-    gluon_epilogue_of,
-    tile_bytes,
+    moved_functions,
     tiles_of,
 )
-from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, pixel_distance, step_depth
+from saccade.kernels.cuda.conv2d.hopper_tiles import (
+    adds,
+    hopper_epilogue,
+    matrix_step,
+    pixel_distance,
+    step_depth,
+)
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.epilogue import EpilogueCode
 from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
@@ -44,12 +50,20 @@ __all__ = [
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "tiles")
-_DESCRIBED = ("n", "h", "wd", "c", "filters", "depth", "x_n", "x_h", "x_w")
+_DESCRIBED = ("c", "filters", "depth")
+_WINDOW = ("n", "h", "wd", "x_n", "x_h", "x_w")  # of the map of x that is no matrix
 _SPARE = 1 << 10  # bytes of shared memory for barriers and alignment
 _STAGES = 6
 """Of a team, where there is room: 40 KB of pixels on their way, and more brought nothing. More only
 where two programs would fit a multiprocessor: they come while the launch before is still running,
 and would crowd where it ends first, with others left idle (159 µs for 75 on one H100)."""
+
+_FEW = 4
+"""Stages that are kept where a second block of results takes their room."""
+_BEGUN = 3
+"""Steps of a team that are asked for before warps have parts."""
+_HELD = {2: 160, 3: 104}
+"""Registers of a thread, by teams, for sums and for what the epilogue reads for channels."""
 
 # Fitted with `hopper_times`'s: 10% off in the mean.
 _STEP, _BEGIN = 0.6, 2.2
@@ -72,6 +86,7 @@ class StationaryTile:
         warps: Of a team; each four hold 64 pixels, or so many times that one after the other.
         teams: In a program: they take tiles beside one another, by the same weights.
         stages: Steps in shared memory, of each team.
+        results: Blocks in shared memory for results and what is added to them, of each team.
     """
 
     rows: int
@@ -80,6 +95,7 @@ class StationaryTile:
     warps: int
     teams: int
     stages: int
+    results: int
 
 
 _SHAPES = (
@@ -96,11 +112,13 @@ class HopperStationaryConfig:
     Attributes:
         stride: Pixels from one to the next, rows then columns.
         steps: Blocks of input channels.
+        matrix: Whether pixels are rows of a matrix.
     """
 
     element: str
     stride: tuple[int, int]
     steps: int
+    matrix: bool
     tile: StationaryTile
     epilogue: EpilogueCode
 
@@ -118,7 +136,8 @@ def _supports(call: CudaCall) -> str | None:
     if reason is not None:
         return reason
     k, c, *_ = call.inputs[1].shape
-    return None if _fitting(k, c, call.target.shared) else "weights do not fit shared memory"
+    tiles = _fitting(k, c, call.target.shared, adds(call))
+    return None if tiles else "weights do not fit shared memory"
 
 
 def unmovable(call: CudaCall) -> str | None:
@@ -142,19 +161,22 @@ def movable(call: CudaCall, view: View) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _fitting(k: int, c: int, shared: int) -> tuple[StationaryTile, ...]:
+def _fitting(k: int, c: int, shared: int, added: bool) -> tuple[StationaryTile, ...]:
     """The tiles whose weights and stages fit so much shared memory."""
     depth = step_depth(c)
     weights, found = 2 * ceil(c / depth) * depth, []
     for rows, columns, warps, teams in _SHAPES:
-        stage, results = 2 * rows * depth, 2 * rows * columns
+        if columns >= 2 * max(16, k):
+            continue
+        stage, block = 2 * rows * depth, 2 * rows * columns
         # Of the whole, and of one that leaves no room for another program.
-        most, least = (
-            (room - _SPARE - weights * columns) // teams - results for room in (shared, shared // 2)
-        )
-        stages = min(most // stage, max(_STAGES, least // stage + 2))
-        if columns < 2 * max(16, k) and stages >= 2:
-            found.append(StationaryTile(rows, columns, depth, warps, teams, stages))
+        rooms = [(room - _SPARE - weights * columns) // teams for room in (shared, shared // 2)]
+        for results, least in ((2, _FEW), (1, 2)) if added else ((1, 2),):
+            most, more = ((room - results * block) // stage for room in rooms)
+            stages = min(most, max(_STAGES, more + 2))
+            if stages >= least:
+                found.append(StationaryTile(rows, columns, depth, warps, teams, stages, results))
+                break
     return tuple(found)
 
 
@@ -181,7 +203,7 @@ class _StationaryWork(NamedTuple):
 @lru_cache(maxsize=1024)
 def _works(machine: str, shared: int, k: int, c: int, added: bool) -> tuple[_StationaryWork, ...]:
     """Of k filters of c channels, with or without an image that is added."""
-    return tuple(_work(gpu(machine), tile, k, c, added) for tile in _fitting(k, c, shared))
+    return tuple(_work(gpu(machine), tile, k, c, added) for tile in _fitting(k, c, shared, added))
 
 
 def _work(machine: Gpu, tile: StationaryTile, k: int, c: int, added: bool) -> _StationaryWork:
@@ -200,14 +222,13 @@ def _times(call: CudaCall) -> list[tuple[float, int, StationaryTile]]:
     The tiles of the busiest team, as they share what a multiprocessor has; and the bytes.
     """
     machine, target = gpu(call.target.machine), call.target
-    epilogue, _ = hopper_epilogue(call)
     k, c, *_ = call.inputs[1].shape
     n, _, p, q = sums_of(call)
     pixels = n * p * q
     nbytes = moved_bytes(call)
     copied = (nbytes / machine.bandwidth) ** _BESIDE_EACH_OTHER
     found = []
-    works = _works(target.machine, target.shared, k, c, bool(tile_bytes(epilogue.code)))
+    works = _works(target.machine, target.shared, k, c, adds(call))
     for i, (tile, parts, turn) in enumerate(works):
         tiles, programs = _cut(pixels, tile, parts, target.multiprocessors)
         turns = -(-tiles // (programs * tile.teams))
@@ -226,8 +247,9 @@ def _launches(call: CudaCall, tile: StationaryTile) -> tuple[Launch, ...]:
     n, k, p, q = sums_of(call)
     steps = ceil(call.inputs[1].shape[1] / tile.depth)
     config = HopperStationaryConfig(
-        element_of(call.inputs[0]), op.stride, steps, tile, made.epilogue
-    )
+        element_of(call.inputs[0]), op.stride, steps, matrix_step(call) is not None, tile,
+        made.epilogue,
+    )  # fmt: skip
     parts = ceil(k / tile.columns)
     tiles, programs = _cut(n * p * q, tile, parts, call.target.multiprocessors)
     integers = moved_integers(call, made, tiles)
@@ -237,7 +259,6 @@ def _launches(call: CudaCall, tile: StationaryTile) -> tuple[Launch, ...]:
 def moved_integers(call: CudaCall, made: HopperOperands, tiles: int) -> dict[str, int]:
     """Integers of a launch in so many tiles whose pixels, results and what is added TMA moves."""
     n, k, p, q = sums_of(call)
-    upper_h, upper_w = upper_of(call)
     _, beside = beside_tiles(made.epilogue)
     views = {"y": call.outputs[0]}
     for name in tiles_of(made.epilogue):
@@ -247,10 +268,14 @@ def moved_integers(call: CudaCall, made: HopperOperands, tiles: int) -> dict[str
     # TMA steps from pixel to pixel, through the rows of all images.
     apart = {f"{name}_apart": pixel_distance((v.strides[0], *v.strides[2:]), (n, p, q)) or k
              for name, v in views.items()}  # fmt: skip
-    return {
-        **{name: made.integers[name] for name in (*_DESCRIBED, "k", "p", "q", *beside)},
-        "rows": n * p * q, "tiles": tiles, "upper_h": upper_h, "upper_w": upper_w, **apart,
-    }  # fmt: skip
+    names, step = (*_DESCRIBED, "k", "p", "q", *beside), matrix_step(call)
+    if step is None:
+        names += _WINDOW
+        apart["upper_h"], apart["upper_w"] = upper_of(call)
+    else:
+        apart["x_apart"] = step
+    named = {name: made.integers[name] for name in names}
+    return {**named, "rows": n * p * q, "tiles": tiles, **apart}
 
 
 def _entry(config: HopperStationaryConfig) -> Entry:
@@ -261,6 +286,8 @@ def _entry(config: HopperStationaryConfig) -> Entry:
         "x", config.element, (tile.rows, tile.depth), ("n", "h", "wd", "c"),
         ("x_n", "x_h", "x_w", 1), (0, 0), ("upper_h", "upper_w"), config.stride,
     )  # fmt: skip
+    if config.matrix:
+        pixels = matrix_map(config.element, tile.rows, tile.depth)
     moved = [
         Descriptor(name, config.element, (tile.rows, tile.columns), ("rows", "filters"),
                    (f"{name}_apart", 1))
@@ -273,9 +300,13 @@ def _entry(config: HopperStationaryConfig) -> Entry:
         {
             "STRIDE_H": config.stride[0], "STRIDE_W": config.stride[1], "BM": tile.rows,
             "BN": tile.columns, "BK": tile.depth, "STEPS": config.steps, "WARPS": tile.warps,
-            "TEAMS": tile.teams, "STAGES": tile.stages,
+            "TEAMS": tile.teams, "STAGES": tile.stages, "RESULTS": tile.results,
+            "BEGUN": min(_BEGUN, tile.stages - 1), "MATRIX": config.matrix,
         },
-        {"EPILOGUE": gluon_epilogue_of(config.epilogue, moved=True, rounded=True)},
+        moved_functions(
+            config.epilogue, tile.rows * tile.columns // (32 * tile.warps), tile.columns,
+            _HELD[tile.teams],
+        ),
         pointers,
         integers,
         warps=tile.warps,

@@ -22,19 +22,21 @@ from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.hopper import (
     HopperOperands,
     filters_map,
+    matrix_map,
     refuse_vectors,
     window_map,
 )
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     beside_tiles,
-    by_channel,
-    gluon_epilogue_of,
-    gluon_known_of,
-    tile_bytes,
+    moved_functions,
     tiles_of,
 )
 from saccade.kernels.cuda.conv2d.hopper_stationary import moved_integers, unmovable
-from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue, step_depth
+from saccade.kernels.cuda.conv2d.hopper_tiles import (
+    adds,
+    matrix_step,
+    step_depth,
+)
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode
 from saccade.kernels.cuda.machine import LAUNCH
@@ -100,12 +102,17 @@ class TeamsTile:
 
 @dataclass(frozen=True)
 class HopperTeamsConfig:
-    """What the code depends on; see `HopperConfig` for what is not told here."""
+    """What the code depends on; see `HopperConfig` for what is not told here.
+
+    Attributes:
+        matrix: Whether pixels are rows of a matrix.
+    """
 
     element: str
     window: WindowConfig
     tile: TeamsTile
     taps_inner: bool
+    matrix: bool
     epilogue: EpilogueCode
 
 
@@ -129,12 +136,7 @@ def _supports(call: CudaCall) -> str | None:
     k, c, *_ = call.inputs[1].shape
     if c < _DEPTH:
         return f"{c} input channels"
-    return None if _fitting(k, c, call.target.shared, _adds(call)) else f"{k} output channels"
-
-
-def _adds(call: CudaCall) -> bool:
-    """Whether something is added to each element."""
-    return bool(tile_bytes(hopper_epilogue(call)[0].code))
+    return None if _fitting(k, c, call.target.shared, adds(call)) else f"{k} output channels"
 
 
 @lru_cache(maxsize=1024)
@@ -197,7 +199,7 @@ def _times(call: CudaCall) -> list[tuple[float, int, TeamsTile]]:
     met = min(1.0, r / op.stride[0]) * min(1.0, s / op.stride[1])
     copied = ((met * x + sum(others)) / (_COPY * machine.bandwidth)) ** _BESIDE_EACH_OTHER
     found = []
-    works = _works(target.machine, target.shared, k, c, r * s, _adds(call))
+    works = _works(target.machine, target.shared, k, c, r * s, adds(call))
     for i, (tile, blocks, turn) in enumerate(works):
         tiles = -(-n * p * q // tile.rows) * blocks
         turns = -(-tiles // target.multiprocessors)
@@ -217,23 +219,13 @@ def _launches(call: CudaCall, tile: TeamsTile) -> tuple[Launch, ...]:
     _, c, r, s = call.inputs[1].shape
     inner = r * s > 1 and c > tile.depth
     config = HopperTeamsConfig(
-        element_of(call.inputs[0]), window_of(call), tile, inner, made.epilogue
-    )
+        element_of(call.inputs[0]), window_of(call), tile, inner, matrix_step(call) is not None,
+        made.epilogue,
+    )  # fmt: skip
     tiles = -(-n * p * q // tile.rows) * -(-k // tile.width)
     integers = {**moved_integers(call, made, tiles), "steps": ceil(c / tile.depth)}
     programs = min(tiles, call.target.multiprocessors)
     return (Launch(config, made.operands, integers, programs),)
-
-
-def _functions(config: HopperTeamsConfig) -> dict[str, str]:
-    """The epilogue; what it reads for channels is asked for before the products if it has room."""
-    code, tile = config.epilogue, config.tile
-    operands = by_channel(code)
-    # A thread has two neighbours in eight channels, of eight rows of 64.
-    held = tile.width // 2 + (operands or 0) * tile.width // 4
-    known = bool(operands) and held <= _HELD[tile.teams]
-    functions = {"EPILOGUE": gluon_epilogue_of(code, moved=True, rounded=True, known=known)}
-    return {**functions, "KNOWN": gluon_known_of(code)} if known else functions
 
 
 def _entry(config: HopperTeamsConfig) -> Entry:
@@ -241,7 +233,10 @@ def _entry(config: HopperTeamsConfig) -> Entry:
     tiles = tiles_of(config.epilogue)
     pointers, integers = beside_tiles(config.epilogue)
     part = gcd(tile.columns, tile.rest)
-    pixels = window_map(config.element, _ROWS, tile.depth, window)
+    if config.matrix:
+        pixels = matrix_map(config.element, _ROWS, tile.depth)
+    else:
+        pixels = window_map(config.element, _ROWS, tile.depth, window)
     pixels = replace(pixels, box=(tile.rows, tile.depth))
     moved = [
         Descriptor(
@@ -263,8 +258,11 @@ def _entry(config: HopperTeamsConfig) -> Entry:
             **constants, "BN": tile.columns, "BN2": tile.rest, "BK": tile.depth,
             "MOVED": tile.moved, "TEAMS": tile.teams, "STAGES": tile.stages,
             "TAPS_INNER": config.taps_inner, "BEGUN": _BEGUN,
+            "MATRIX": config.matrix,
         },
-        _functions(config),
+        moved_functions(
+            config.epilogue, tile.width // 2, tile.width, _HELD[tile.teams]
+        ),
         pointers,
         integers,
         warps=4,

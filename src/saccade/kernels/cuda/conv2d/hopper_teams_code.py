@@ -28,13 +28,14 @@ def convolve_teams(
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, MOVED: gl.constexpr,
     TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, BEGUN: gl.constexpr,
+    MATRIX: gl.constexpr,
     EPILOGUE: gl.constexpr, KNOWN: gl.constexpr = None,
 ):  # fmt: skip
     """Nothing is read for each element; see `take_programs`."""
     take_programs(
         x, w, y, None, extra, rows, k, p, q, steps, tiles, R, S, STRIDE_H, STRIDE_W, DILATION_H,
-        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, BEGUN, EPILOGUE,
-        KNOWN,
+        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, BEGUN, MATRIX,
+        EPILOGUE, KNOWN,
     )  # fmt: skip
 
 
@@ -45,13 +46,14 @@ def convolve_teams_added(
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, MOVED: gl.constexpr,
     TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, BEGUN: gl.constexpr,
+    MATRIX: gl.constexpr,
     EPILOGUE: gl.constexpr, KNOWN: gl.constexpr = None,
 ):  # fmt: skip
     """The epilogue reads an element of `e` for each; see `take_programs`."""
     take_programs(
         x, w, y, e, extra, rows, k, p, q, steps, tiles, R, S, STRIDE_H, STRIDE_W, DILATION_H,
-        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, BEGUN, EPILOGUE,
-        KNOWN,
+        DILATION_W, PAD_T, PAD_L, BN, BN2, BK, MOVED, TEAMS, STAGES, TAPS_INNER, BEGUN, MATRIX,
+        EPILOGUE, KNOWN,
     )  # fmt: skip
 
 
@@ -62,6 +64,7 @@ def take_programs(
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, MOVED: gl.constexpr,
     TEAMS: gl.constexpr, STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, BEGUN: gl.constexpr,
+    MATRIX: gl.constexpr,
     EPILOGUE: gl.constexpr, KNOWN: gl.constexpr = None,
 ):  # fmt: skip
     """A program takes every so manieth tile: 64 pixels a team, BN and BN2 channels (or none).
@@ -69,7 +72,7 @@ def take_programs(
     `rows` counts output pixels of all images, `tiles` tiles, `steps` blocks of input channels; `k`
     comes divided by 8. Maps of weights, results and `e` bring so many channels that both blocks are
     multiples of them; x's brings the pixels of all teams. BEGUN steps of the first tile are asked
-    for before warps have parts.
+    for before warps have parts. MATRIX: pixels are rows of a matrix, side by side.
     """
     kind: gl.constexpr = x.dtype
     ws = gl.allocate_shared_memory(kind, [STAGES, BN, BK], w.layout)
@@ -87,18 +90,18 @@ def take_programs(
         mbarrier.init(bars.index(i), count=TEAMS if i // STAGES == 1 else 1)
     fence_async_shared()  # what TMA arrives at has to be there for it, too
     begun = gl.minimum(R * S * steps, BEGUN)
-    col, image, top, left = tile_place(
-        gl.program_id(0), k, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L, BN + BN2, TEAMS
+    col, pixels = tile_place(
+        gl.program_id(0), k, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L, BN + BN2, TEAMS, MATRIX
     )
     for t in gl.static_range(BEGUN):
         ask(
-            x, w, xs, ws, ws2, bars, gl.to_tensor(t), t, t < begun, image, top, left, col, steps, R,
-            S, DILATION_H, DILATION_W, BN, BN2, BK, TEAMS, TAPS_INNER,
+            x, w, xs, ws, ws2, bars, gl.to_tensor(t), t, t < begun, pixels, col, steps, R, S,
+            DILATION_H, DILATION_W, BN, BN2, BK, TEAMS, TAPS_INNER, MATRIX,
         )  # fmt: skip
     take_parts(
         x, w, y, e, extra, xs, ws, ws2, ys, ys2, bars, rows, k, p, q, steps, tiles, begun, R, S,
         STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES,
-        TAPS_INNER, EPILOGUE, KNOWN,
+        TAPS_INNER, MATRIX, EPILOGUE, KNOWN,
     )  # fmt: skip
     for i in gl.static_range(count):
         mbarrier.invalidate(bars.index(i))
@@ -110,7 +113,8 @@ def take_parts(
     R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, TEAMS: gl.constexpr,
-    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EPILOGUE: gl.constexpr, KNOWN: gl.constexpr,
+    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, MATRIX: gl.constexpr, EPILOGUE: gl.constexpr,
+    KNOWN: gl.constexpr,
 ):  # fmt: skip
     """Each team takes its pixels of all tiles, and a warp brings what they multiply."""
     if TEAMS == 1:
@@ -123,6 +127,7 @@ def take_parts(
                 (bring, (
                     x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun, R, S, STRIDE_H, STRIDE_W,
                     DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES, TAPS_INNER,
+                    MATRIX,
                 )),
             ],
             [1],
@@ -142,6 +147,7 @@ def take_parts(
                 (bring, (
                     x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun, R, S, STRIDE_H, STRIDE_W,
                     DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES, TAPS_INNER,
+                    MATRIX,
                 )),
             ],
             [4, 1],
@@ -165,6 +171,7 @@ def take_parts(
                 (bring, (
                     x, w, xs, ws, ws2, bars, k, p, q, steps, tiles, begun, R, S, STRIDE_H, STRIDE_W,
                     DILATION_H, DILATION_W, PAD_T, PAD_L, BN, BN2, BK, TEAMS, STAGES, TAPS_INNER,
+                    MATRIX,
                 )),
             ],
             [4, 4, 1],
@@ -175,21 +182,26 @@ def take_parts(
 @gluon.jit
 def tile_place(
     tile, k, p, q, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr, PAD_T: gl.constexpr,
-    PAD_L: gl.constexpr, WIDTH: gl.constexpr, TEAMS: gl.constexpr,
+    PAD_L: gl.constexpr, WIDTH: gl.constexpr, TEAMS: gl.constexpr, MATRIX: gl.constexpr,
 ):  # fmt: skip
-    """A tile's first output channel; image, row and column of its first pixel's first tap."""
+    """A tile's first output channel; image, row and column of its first pixel's first tap.
+
+    Or which pixel that is of all, where they are rows of a MATRIX.
+    """
     blocks = gl.cdiv(k * 8, WIDTH)
     m = tile // blocks * (64 * TEAMS)
-    image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
-    return tile % blocks * WIDTH, image, top, left
+    pixels = (m,)
+    if not MATRIX:
+        pixels = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+    return tile % blocks * WIDTH, pixels
 
 
 @gluon.jit
 def ask(
-    x, w, xs, ws, ws2, bars, t, slot, wanted, image, top, left, col, steps,
+    x, w, xs, ws, ws2, bars, t, slot, wanted, pixels, col, steps,
     R: gl.constexpr, S: gl.constexpr, DILATION_H: gl.constexpr, DILATION_W: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, TEAMS: gl.constexpr,
-    TAPS_INNER: gl.constexpr,
+    TAPS_INNER: gl.constexpr, MATRIX: gl.constexpr,
 ):  # fmt: skip
     """Let TMA bring what step `t` of a tile multiplies to stage `slot`, if it is wanted."""
     PART: gl.constexpr = w.block_shape[0]
@@ -199,16 +211,19 @@ def ask(
         tap, block = t % (R * S), t // (R * S)
     else:
         tap, block = t // steps, t % steps
-    # TMA takes offsets of taps in 16 bits.
-    dy = gl.to_tensor(tap // S * DILATION_H).to(gl.int16)
-    dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
     bar = bars.index(slot)
     come: gl.constexpr = TEAMS * x.nbytes_per_cta + (BN + BN2) // PART * w.nbytes_per_cta
     mbarrier.expect(bar, come, pred=wanted)
     # One load for all teams, whose blocks lie side by side.
-    tma.async_load_im2col(
-        x, [image, top, left, block * BK], [dy, dx], bar, xs.index(slot * TEAMS), pred=wanted
-    )
+    place = xs.index(slot * TEAMS)
+    if MATRIX:
+        tma.async_load(x, [pixels[0], block * BK], bar, place, pred=wanted)
+    else:
+        image, top, left = pixels
+        # TMA takes offsets of taps in 16 bits.
+        dy = gl.to_tensor(tap // S * DILATION_H).to(gl.int16)
+        dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
+        tma.async_load_im2col(x, [image, top, left, block * BK], [dy, dx], bar, place, pred=wanted)
     depth = (tap * steps + block) * BK
     for i in gl.static_range(BN // PART):
         tma.async_load(
@@ -226,15 +241,15 @@ def bring(
     R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BN: gl.constexpr, BN2: gl.constexpr, BK: gl.constexpr, TEAMS: gl.constexpr,
-    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr,
+    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, MATRIX: gl.constexpr,
 ):  # fmt: skip
     """What all steps of all tiles multiply, through the ring, but what is asked for already."""
     total = R * S * steps
     first = gl.program_id(0)
     for j in range(gl.cdiv(tiles - first, gl.num_programs(0))):
-        col, image, top, left = tile_place(
+        col, pixels = tile_place(
             first + j * gl.num_programs(0), k, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L, BN + BN2,
-            TEAMS,
+            TEAMS, MATRIX,
         )  # fmt: skip
         for t in range(begun, total):
             at = j * total + t
@@ -243,8 +258,8 @@ def bring(
             # phase behind its last.
             mbarrier.wait(bars.index(STAGES + slot), ((at // STAGES) & 1) ^ 1)
             ask(
-                x, w, xs, ws, ws2, bars, t, slot, True, image, top, left, col, steps, R, S,
-                DILATION_H, DILATION_W, BN, BN2, BK, TEAMS, TAPS_INNER,
+                x, w, xs, ws, ws2, bars, t, slot, True, pixels, col, steps, R, S, DILATION_H,
+                DILATION_W, BN, BN2, BK, TEAMS, TAPS_INNER, MATRIX,
             )  # fmt: skip
         begun = 0
 

@@ -17,8 +17,9 @@ from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "HopperLayer", "HopperTile", "by_pixel", "fetches_early", "hopper_epilogue", "hopper_tiles",
-    "layer_of", "persistent", "pixel_distance", "programs_of", "resident", "step_depth", "steps_of",
+    "HopperLayer", "HopperTile", "adds", "by_pixel", "fetches_early", "hopper_epilogue",
+    "hopper_tiles", "layer_of", "matrix_step", "persistent", "pixel_distance", "programs_of",
+    "resident", "step_depth", "steps_of",
 ]  # fmt: skip
 
 _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
@@ -177,6 +178,17 @@ def pixel_distance(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
     return apart or 0
 
 
+def matrix_step(call: CudaCall) -> int | None:
+    """Elements between pixels of x if they are rows of a matrix that is multiplied, or None."""
+    op: Conv2d = call.op
+    x, weights, *_ = call.inputs
+    if weights.shape[2:] != (1, 1) or any(op.padding) or op.stride != (1, 1):
+        return None
+    n, _, h, w = x.shape
+    step = pixel_distance((x.strides[0], *x.strides[2:]), (n, h, w))
+    return x.shape[1] if step == 0 else step  # of a single pixel
+
+
 @per_call
 def hopper_epilogue(call: CudaCall) -> tuple[BlockEpilogue, bool]:
     """The epilogue, and whether pixels are evenly apart: they count as q then."""
@@ -207,6 +219,11 @@ def by_pixel(views: Sequence[View], y: View) -> list[View] | None:
         channels, apart = view.shape[1], view.strides[1]
         merged.append(View(view.dtype, (1, channels, 1, n * p * q), (0, apart, 0, step)))
     return merged[:-1]
+
+
+def adds(call: CudaCall) -> bool:
+    """Whether the epilogue reads something for each element."""
+    return bool(tile_bytes(hopper_epilogue(call)[0].code))
 
 
 def _block_epilogue(call: CudaCall, views: tuple[View, ...]) -> BlockEpilogue:
