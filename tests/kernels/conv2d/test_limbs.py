@@ -83,9 +83,13 @@ def test_all_variants_have_the_same_bits(case):
     """Blocks, parts of the reduction and cuts are no part of what is computed."""
     arrays, target = operands(case, random_operands), TARGETS[0]
     shape = storage.reference(case.op, arrays)[0].shape
-    call = call_of(case.op, case.x, case.w, shape, target=target)
+    call, small = (
+        call_of(case.op, case.x, case.w, shape, target=machine)
+        for machine in (target, replace(target, l2=4 << 10))
+    )
     found, parts = set(), set()
-    variants = list(CONV2D_LIMBS.variants(call))
+    # Parts of the reduction are made for what the L2 cache does not hold.
+    variants = [*CONV2D_LIMBS.variants(call), *CONV2D_LIMBS.variants(small)]
     for variant in variants:
         (launch,) = variant.launches
         parts.add((launch.config.rows, launch.integers["part"]))
@@ -104,11 +108,28 @@ def test_parts_of_the_reduction():
     def parts(inner, whole):
         return list(LimbWork(100, 64, inner, 1, 10.0, whole).part_sizes())
 
-    assert parts(1024, 1) == [32, 16, 8]
-    assert parts(1000, 1) == [32, 16, 8]
-    assert parts(9 * 64, 2) == [18, 10, 6]
+    assert parts(1024, 1) == [32, 16, 8, 4, 2]
+    assert parts(1000, 1) == [32, 16, 8, 4, 2]
+    assert parts(9 * 64, 2) == [18, 10, 6, 4, 2]
     assert parts(9 * 40, 0) == [12]
     assert parts(20, 1) == [1]
+
+
+def test_parts_are_as_large_as_the_cache_lets_them_be():
+    """12544 products a sum: whole sums of a few columns would copy all rows for each of them."""
+    deep = LimbWork(1000, 1024, 12544, 1, 0.0, 1)
+    best = deep.schedules(AMX, 2)[0]
+    assert 1 < best.part < deep.steps and best.cut.blocks >= 4
+    held = LimbWork(7500, 512, 128, 1, 0.0, 1)
+    assert {schedule.part for schedule in held.schedules(AMX, 2)} == {held.steps}
+
+
+def test_threads_have_several_chunks():
+    """They are not equally fast; panels are split once for all of them."""
+    for rows, columns, inner in ((30000, 64, 256), (7500, 512, 128), (1568, 1024, 256)):
+        for threads in (2, 8):
+            cut = LimbWork(rows, columns, inner, 1, 0.0, 1).schedules(AMX, threads)[0].cut
+            assert cut.tile_chunks * cut.block_chunks >= 5 * threads
 
 
 @pytest.mark.parametrize("channels", [32, 7])

@@ -7,10 +7,11 @@ of vectors, 256 cycles; and sums are made of 32 products at a time, so that they
 exact ones than those of vectors. An infinity has no limbs and becomes NaN, as do its sums; limbs
 below 2^-126 are zero.
 
-A chunk splits its panels of weights into limbs, which stay in the L2 cache, and goes through its
-tiles of rows: of each the limbs are copied, and every panel comes by, its next step asked for
-ahead. What does not fit is cut along the reduction into parts: all rows go through one of them
-before the next. Results, and the rows of the next tile, are asked for meanwhile.
+A chunk splits its panels of weights into limbs, which stay in the L2 cache, unless the thread's
+chunk before has done so, and goes through its tiles of rows: of each the limbs are copied, and
+every panel comes by, its next step asked for ahead. What does not fit is cut along the reduction
+into parts: all rows go through one of them before the next. Results, and the rows of the next tile,
+are asked for meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.bfloat16 import LIMBS
+from saccade.backends.cpu.codegen.control import Var
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.matrix_tiles import DEPTH, ROWS
 from saccade.backends.cpu.codegen.values import Int
@@ -60,6 +62,7 @@ class LimbChunk:
         tiles: First tile of rows, one past the last.
         blocks: First panel, one past the last.
         panels: Where panels of float32 are, sixteen columns of a row side by side.
+        number: Of the first of these among those of all groups.
         copy: Copies the limbs of a tile's rows, between two steps of the reduction.
         finish: Does with a tile's stored sums of a panel what is to be done.
         fetch: Asks for the results of a tile and a panel, from one row to another.
@@ -69,6 +72,7 @@ class LimbChunk:
     tiles: tuple[Int, Int]
     blocks: tuple[Int, Int]
     panels: Ptr
+    number: Int
     copy: Callable[[Int, Int, Int], None]
     finish: Callable[[Int, Int, BlockSums], None]
     fetch: Callable[[Int, Int, tuple[Int, Int]], None]
@@ -99,10 +103,15 @@ class LimbProducts:
         self.copy = k.scratch("limbs", "bfloat16")
         self.panels, self.sums = k.scratch("panels", "bfloat16"), k.scratch("sums")
         self.g: LimbSizes
+        self.split: Var
 
     def declare_integers(self) -> None:
         """After all pointers."""
         self.g = self.k.sizes(LimbSizes)
+
+    def begin(self) -> None:
+        """Before a thread's first chunk."""
+        self.split = self.k.var(-1)
 
     def row(self, number: Int) -> LimbRow:
         """Where the limbs of a tile's row go."""
@@ -114,10 +123,13 @@ class LimbProducts:
         first, end = chunk.blocks
         with k.range(0, g.steps, g.part) as start:
             stop = k.minimum_int(start + g.part, g.steps)
-            with k.range(first, end) as number:
-                source = chunk.panels + number * g.inner * ROWS
-                to = self.panels + (number - first) * g.part * STEP
-                LimbPanel(k, source, g.inner, to).split(start, stop, ragged=self.ragged)
+            what = chunk.number * g.steps + start
+            with k.when(self.split.get().differs(what)):
+                self.split.set(what)
+                with k.range(first, end) as number:
+                    source = chunk.panels + number * g.inner * ROWS
+                    to = self.panels + (number - first) * g.part * STEP
+                    LimbPanel(k, source, g.inner, to).split(start, stop, ragged=self.ragged)
             with k.range(*chunk.tiles) as tile:
                 chunk.copy(tile, start, stop)
                 sums = self.sums + (tile - chunk.tiles[0]) * g.kept * size

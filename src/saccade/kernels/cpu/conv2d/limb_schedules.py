@@ -18,20 +18,24 @@ from saccade.kernels.cpu.machine import machine, ports, tile_clock
 
 __all__ = ["LimbSchedule", "LimbWork"]
 
-# Cycles of two cores of an Emerald Rapids: of 32 elements whose limbs are copied; of 32 rows of a
-# panel, which come from memory; of a step of one tile of sums, six products of two tiles.
-_SPLIT, _SPLIT_PANEL, _PRODUCTS = 16, 400, 6 * 16
-# As many times that as a step takes there: 1.0 was measured alone, 2.3 beside a busy thread of the
-# same core, which slows vectors down by half of that. A lone tile of rows takes a fifth more.
-_CROWDED, _LONE = 1.5, 1.2
-# Cycles of an Emerald Rapids: of a block of sums beside its steps (zeros or what was stored, the
-# wait for the last product); of a vector of sums (to scratch, back, through the epilogue and to its
-# place); of a chunk, an estimate, as for direct tiles.
-_BLOCK, _FINISHED, _CLAIM = 60, 7, 1500
+# Cycles of two cores of an Emerald Rapids that were alone, fitted with those of `conv2d.limbs` to
+# 209 layers of seven networks, 13% off in the mean: of 32 elements whose limbs are copied; of 32
+# rows of a panel, which come from memory; of a step of one tile of sums, six products of two tiles.
+_SPLIT, _SPLIT_PANEL, _PRODUCTS = 20, 440, 6 * 16
+# As many times that as a step takes there: 2.3 was measured beside a busy thread of the same core,
+# which slows vectors down by half of that. A lone tile of rows takes a fifth more.
+_CROWDED, _LONE = 1.25, 1.2
+# The same: of a block of sums beside its steps (zeros or what was stored, the wait for the last
+# product); of a vector of sums (to scratch, back, through the epilogue and to its place); of a
+# chunk.
+_BLOCK, _FINISHED, _CLAIM = 60, 6, 4000
+_UNEVEN = 0.2
+"""Of the time of a thread's chunks, more where it has one alone, a half of it where two: threads
+are not equally fast beside others' work. Of two chunks for two threads a tenth was idle there."""
 _L2_SHARE = 0.65  # that what a chunk comes back to may take (by eye)
 _CUTS = 6  # that are worth measuring, of each block (by eye)
 _BLOCKS = 2, 1  # tiles of rows of a block of sums
-_PARTS = 1, 2, 4  # of the reduction, at least
+_PARTS = 1, 2, 4, 8, 16  # of the reduction, at least
 
 
 class LimbSchedule(NamedTuple):
@@ -142,7 +146,7 @@ def _schedules(work: LimbWork, target: Target, threads: int) -> tuple[LimbSchedu
     found = []
     for rows in _BLOCKS:
         count, across = work.tiles(rows)
-        cuts = (c for part in work.part_sizes() for c in _cuts(work, rows, part, target, threads))
+        cuts = _cuts(work, rows, target, threads)
         for micros, part, tiles, blocks in nsmallest(_CUTS, cuts):
             many, wide = -(-count // tiles), -(-across // blocks)
             cut = Blocking(tiles, blocks, many, wide, True, 1.0)
@@ -151,27 +155,39 @@ def _schedules(work: LimbWork, target: Target, threads: int) -> tuple[LimbSchedu
 
 
 def _cuts(
-    work: LimbWork, rows: int, part: int, target: Target, threads: int
+    work: LimbWork, rows: int, target: Target, threads: int
 ) -> Iterator[tuple[float, int, int, int]]:
-    """Microseconds, steps of a part, tiles and blocks of each way to cut."""
+    """Microseconds, steps of a part, tiles and blocks of each way to cut.
+
+    Parts are as large as the L2 cache lets them be.
+    """
     count, across = work.tiles(rows)
+    launch, sizes = machine(target).step, work.part_sizes()
     if not count * across * work.groups:
-        yield machine(target).step, part, 1, 1
+        yield launch, sizes[0], 1, 1
         return
-    parts, height = work.parts(part), rows * ROWS
-    step = rows * _PRODUCTS * _CROWDED * (_LONE if rows == 1 else 1)
-    row = _SPLIT * work.steps + work.row_cycles
-    block = work.steps * step + parts * _BLOCK + _FINISHED * height
+    height, room, near = rows * ROWS, _L2_SHARE * target.l2, ports(target).near
+    step = work.steps * rows * _PRODUCTS * _CROWDED * (_LONE if rows == 1 else 1)
+    step += _FINISHED * height
+    row = height * (_SPLIT * work.steps + work.row_cycles)
     for blocks in halves(across):
-        panels = 2 * STEP * part * blocks
+        split = _SPLIT_PANEL * work.steps * blocks
         for tiles in halves(count):
-            sums = 4 * height * ROWS * blocks * (tiles if parts > 1 else 1)
-            used = panels + sums + 2 * LIMBS * DEPTH * part * height
-            cycles = tiles * (height * row + blocks * block)
-            cycles += _SPLIT_PANEL * work.steps * blocks
-            if used > _L2_SHARE * target.l2:
-                cycles += parts * panels * tiles / ports(target).near
-            chunks = work.groups * -(-count // tiles) * -(-across // blocks)
+            different = work.groups * -(-across // blocks)
+            chunks = different * -(-count // tiles)
             shares = -(-chunks // min(threads, chunks))
-            micros = machine(target).step + shares * (cycles + _CLAIM) / tile_clock(target)
-            yield micros, part, tiles, blocks
+            grain = (1 + _UNEVEN / shares if threads > 1 else 1.0) / tile_clock(target)
+            # A thread's chunks are neighbours, most of which have the same panels.
+            splits = -(-different // threads)
+            for part in sizes:
+                parts, panels = work.parts(part), 2 * STEP * part * blocks
+                sums = 4 * height * ROWS * blocks * (tiles if parts > 1 else 1)
+                fits = panels + sums + 2 * LIMBS * DEPTH * part * height <= room
+                cycles = tiles * (row + blocks * (step + parts * _BLOCK)) + _CLAIM
+                if not fits:
+                    cycles += parts * panels * tiles / near
+                cycles *= shares
+                cycles += split * (splits if parts == 1 else shares)
+                yield launch + cycles * grain, part, tiles, blocks
+                if fits:
+                    break

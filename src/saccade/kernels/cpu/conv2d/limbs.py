@@ -39,9 +39,9 @@ from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_LIMBS"]
 
-# Cycles of two cores of an Emerald Rapids: of a tap of a window; of a vector that a prologue is
-# applied to and that is split by itself, an estimate.
-_TAP, _PROLOGUE = 12, 14
+# Cycles of two cores of an Emerald Rapids, fitted with those of `limb_schedules`: of a tap of a
+# window; of a vector that a prologue is applied to and that is split by itself.
+_TAP, _PROLOGUE = 13, 3
 
 
 def _supports(call: CpuCall) -> str | None:

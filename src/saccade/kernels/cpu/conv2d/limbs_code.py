@@ -94,6 +94,7 @@ class _LimbConvolution:
         """All chunks."""
         k, height = self.k, self.products.height
         k.tiles_begin()
+        self.products.begin()
         with self.grid.chunks(k) as cell:
             first, end = cell.tiles
             end = k.minimum_int(end, (self.g.pixels + (height - 1)) // height)
@@ -118,8 +119,9 @@ class _LimbConvolution:
             def source(tile: Int) -> Ptr:
                 return x + tile * height * self.g.depth
 
+            number = cell.group * self.grid.blocks + cell.blocks[0]
             self.products.multiply(
-                LimbChunk((first, end), cell.blocks, panels, copy, finish, fetch, source)
+                LimbChunk((first, end), cell.blocks, panels, number, copy, finish, fetch, source)
             )
         k.tiles_end()
 

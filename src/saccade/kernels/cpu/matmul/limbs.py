@@ -81,6 +81,7 @@ class _LimbProduct:
         """All chunks."""
         k, g, height = self.k, self.g, self.products.height
         k.tiles_begin()
+        self.products.begin()
         with self.grid.chunks(k) as cell:
             first, end = cell.tiles
             end = k.minimum_int(end, (g.m + (height - 1)) // height)
@@ -105,8 +106,9 @@ class _LimbProduct:
             def source(tile: Int) -> Ptr:
                 return self._a(batch) + tile * height * g.a_m
 
+            number = cell.group * self.grid.blocks + cell.blocks[0]
             self.products.multiply(
-                LimbChunk((first, end), cell.blocks, panels, copy, finish, fetch, source)
+                LimbChunk((first, end), cell.blocks, panels, number, copy, finish, fetch, source)
             )
         k.tiles_end()
 
