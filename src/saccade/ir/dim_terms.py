@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Affine", "Dim", "Symbol", "Term", "growth"]
 
@@ -29,8 +29,14 @@ class Term:
     op: str
     left: Dim
     right: Dim
+    _text: str = field(default="", init=False, repr=False, compare=False)  # once it was asked for
 
     def __str__(self) -> str:
+        if not self._text:
+            object.__setattr__(self, "_text", self._spelled())
+        return self._text
+
+    def _spelled(self) -> str:
         sign = {"mul": "*", "floordiv": "//", "truncdiv": "/", "mod": "%"}.get(self.op)
         if sign is None:
             return f"{self.op}({self.left}, {self.right})"
@@ -43,8 +49,14 @@ class Affine:
 
     constant: int
     terms: tuple[tuple[Symbol | Term, int], ...]
+    _text: str = field(default="", init=False, repr=False, compare=False)  # once it was asked for
 
     def __str__(self) -> str:
+        if not self._text:
+            object.__setattr__(self, "_text", self._spelled())
+        return self._text
+
+    def _spelled(self) -> str:
         parts = [str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms]
         if self.constant:
             parts.append(str(self.constant))

@@ -88,7 +88,8 @@ def differ(left: Dim, right: Dim) -> bool:
 
 def unify(op: Op, left: Dim, right: Dim, what: str) -> Dim:
     """The one dim that both must be; the static one where one is."""
-    expect(op, not differ(left, right), f"{what} is {left} on one side and {right} on the other")
+    if differ(left, right):  # texts of dims are made for errors alone
+        refuse(op, f"{what} is {left} on one side and {right} on the other")
     return right if isinstance(right, int) else left
 
 

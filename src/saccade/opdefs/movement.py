@@ -18,6 +18,7 @@ from saccade.opdefs._rules import (
     expect_axis,
     expect_count,
     expect_same_dtype,
+    refuse,
     static_count,
     tensor_bytes,
     text,
@@ -43,9 +44,10 @@ class Move(Op):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 1)
         x = inputs[0]
-        same_rank = len(x.shape) == len(self.map.in_factors)
-        expect(self, same_rank, f"x {text(x.shape)} is not the map's {text(self.map.in_shape)}")
-        for have, want in zip(x.shape, self.map.in_shape, strict=True):
+        shape = self.map.in_shape
+        if len(x.shape) != len(shape):
+            refuse(self, f"x {text(x.shape)} is not the map's {text(shape)}")
+        for have, want in zip(x.shape, shape, strict=True):
             unify(self, have, want, "a dim of x")
         sizes = [size for group in self.map.in_factors for size in group]
         named = [f.source for f in self.map.factors if f.source is not None]
@@ -118,8 +120,8 @@ class Concat(Op):
         shape = list(inputs[0].shape)
         expect_axis(self, self.axis, len(shape))
         for operand in inputs[1:]:
-            same_rank = len(operand.shape) == len(shape)
-            expect(self, same_rank, f"{text(operand.shape)} beside {text(inputs[0].shape)}")
+            if len(operand.shape) != len(shape):
+                refuse(self, f"{text(operand.shape)} beside {text(inputs[0].shape)}")
             for axis, dim in enumerate(operand.shape):
                 if axis == self.axis:
                     shape[axis] = add(shape[axis], dim)
