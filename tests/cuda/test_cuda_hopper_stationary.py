@@ -1,8 +1,7 @@
 """1x1 convolution on Hopper beside weights that stay: what can be held without a GPU.
 
 As for `conv2d.hopper`, a NumPy model does what the launch's integers say: it cuts the work, counts
-barriers and stages, and stores each result once. That what is added and results share a block of
-shared memory is held by the tests on a GPU alone.
+barriers and stages, says what lies in a block of results and when, and stores each result once.
 """
 
 from __future__ import annotations
@@ -77,9 +76,23 @@ def test_pixels_are_rows_of_a_matrix_where_they_are_evenly_apart(kernel):
         entry = kernel.entry(launch.config)
         assert set(launch.integers) == entry.launch_integers
         assert launch.config.matrix == entry.constants["MATRIX"] == matrix
-        assert entry.descriptors[0].im2col != matrix and len(entry.descriptors[0].sizes) == (
-            2 if matrix else 4
-        )
+        assert entry.descriptors[0].im2col != matrix
+        if matrix:
+            expect_rows(entry, launch, (2 * 9 * 9, 64), 64)
+
+
+def expect_rows(entry, launch, sizes, apart):
+    """That the map of x has so many rows and columns, the rows so far apart."""
+    described = entry.descriptors[0]
+    assert tuple(number(size, launch.integers) for size in described.sizes) == sizes
+    assert number(described.strides[0], launch.integers) == apart
+
+
+@pytest.mark.parametrize("kernel", [CONV2D_HOPPER_STATIONARY, CONV2D_HOPPER_TEAMS])
+def test_a_single_pixel_is_a_row(kernel):
+    (launch,) = next(iter(kernel.variants(call(1, 72, 1, 1, 64, (1, 1), POINT)))).launches
+    assert launch.config.matrix
+    expect_rows(kernel.entry(launch.config), launch, (1, 72), 72)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -49,8 +49,8 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
     "CONV2D_HOPPER", "HopperConfig", "HopperOperands", "begins", "beyond_tma", "constants_of",
-    "filters_map", "functions_of", "hopper_launch", "loose_result", "nested", "pixels_map",
-    "refuse_vectors", "unaligned", "upper_of", "window_map",
+    "filters_map", "functions_of", "hopper_launch", "loose_result", "matrix_map", "nested",
+    "pixels_map", "refuse_vectors", "unaligned", "upper_of", "window_map",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")

@@ -327,6 +327,18 @@ def place_tile(
 
 
 @gluon.jit
+def known_of(
+    col, k, extra, layout: gl.constexpr, BN: gl.constexpr, KNOWN: gl.constexpr
+):  # fmt: skip
+    """What the epilogue reads for a block's channels, asked for now, or where it is to be found."""
+    known = extra
+    if KNOWN is not None:
+        channel = col + gl.arange(0, BN, layout=gl.SliceLayout(0, layout))
+        known = KNOWN(channel, channel < k * 8, extra)
+    return known
+
+
+@gluon.jit
 def _places(
     m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr, EVEN: gl.constexpr,
     BLOCK: gl.constexpr, CRD: gl.constexpr, layout: gl.constexpr, UNIT: gl.constexpr = 8,

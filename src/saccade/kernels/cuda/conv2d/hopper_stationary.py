@@ -45,8 +45,8 @@ from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "CONV2D_HOPPER_STATIONARY", "HopperStationaryConfig", "StationaryTile", "movable",
-    "moved_integers", "unmovable",
+    "BEGUN", "CONV2D_HOPPER_STATIONARY", "HELD", "HopperStationaryConfig", "StationaryTile",
+    "movable", "moved_integers", "unmovable",
 ]  # fmt: skip
 
 _INTEGERS = ("rows", "k", "p", "q", "tiles")
@@ -60,9 +60,9 @@ and would crowd where it ends first, with others left idle (159 µs for 75 on on
 
 _FEW = 4
 """Stages that are kept where a second block of results takes their room."""
-_BEGUN = 3
-"""Steps of a team that are asked for before warps have parts."""
-_HELD = {2: 160, 3: 104}
+BEGUN = 3
+"""Steps that are asked for before warps have parts; two or six were 1% slower at 1024 to 256."""
+HELD = {1: 160, 2: 160, 3: 104}
 """Registers of a thread, by teams, for sums and for what the epilogue reads for channels."""
 
 # Fitted with `hopper_times`'s: 10% off in the mean.
@@ -282,12 +282,13 @@ def _entry(config: HopperStationaryConfig) -> Entry:
     tile = config.tile
     tiles = tiles_of(config.epilogue)
     pointers, integers = beside_tiles(config.epilogue)
-    pixels = Descriptor(
-        "x", config.element, (tile.rows, tile.depth), ("n", "h", "wd", "c"),
-        ("x_n", "x_h", "x_w", 1), (0, 0), ("upper_h", "upper_w"), config.stride,
-    )  # fmt: skip
     if config.matrix:
         pixels = matrix_map(config.element, tile.rows, tile.depth)
+    else:
+        pixels = Descriptor(
+            "x", config.element, (tile.rows, tile.depth), ("n", "h", "wd", "c"),
+            ("x_n", "x_h", "x_w", 1), (0, 0), ("upper_h", "upper_w"), config.stride,
+        )  # fmt: skip
     moved = [
         Descriptor(name, config.element, (tile.rows, tile.columns), ("rows", "filters"),
                    (f"{name}_apart", 1))
@@ -301,11 +302,11 @@ def _entry(config: HopperStationaryConfig) -> Entry:
             "STRIDE_H": config.stride[0], "STRIDE_W": config.stride[1], "BM": tile.rows,
             "BN": tile.columns, "BK": tile.depth, "STEPS": config.steps, "WARPS": tile.warps,
             "TEAMS": tile.teams, "STAGES": tile.stages, "RESULTS": tile.results,
-            "BEGUN": min(_BEGUN, tile.stages - 1), "MATRIX": config.matrix,
+            "BEGUN": min(BEGUN, tile.stages - 1), "MATRIX": config.matrix,
         },
         moved_functions(
             config.epilogue, tile.rows * tile.columns // (32 * tile.warps), tile.columns,
-            _HELD[tile.teams],
+            HELD[tile.teams],
         ),
         pointers,
         integers,

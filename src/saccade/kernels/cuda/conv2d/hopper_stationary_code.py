@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from saccade.kernels.cuda.conv2d.hopper_code import _places, corner_of
+from saccade.kernels.cuda.conv2d.hopper_code import _places, corner_of, known_of
 
 
 @gluon.jit
@@ -165,10 +165,7 @@ def take_tiles(
     mma: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
     )
-    known = extra
-    if KNOWN is not None:
-        channel_of = col + gl.arange(0, BN, layout=gl.SliceLayout(0, mma))
-        known = KNOWN(channel_of, channel_of < k * 8, extra)
+    known = known_of(col, k, extra, mma, BN, KNOWN)
     for j in range(count):
         tile = first + j * apart
         m = tile * BM

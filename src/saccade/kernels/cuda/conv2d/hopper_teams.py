@@ -31,7 +31,12 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     moved_functions,
     tiles_of,
 )
-from saccade.kernels.cuda.conv2d.hopper_stationary import moved_integers, unmovable
+from saccade.kernels.cuda.conv2d.hopper_stationary import (
+    BEGUN,
+    HELD,
+    moved_integers,
+    unmovable,
+)
 from saccade.kernels.cuda.conv2d.hopper_tiles import (
     adds,
     matrix_step,
@@ -50,10 +55,6 @@ _SPARE = 2 << 10  # bytes of shared memory for barriers and alignment
 _STAGES = 8  # more brought nothing
 _DEPTH = 64  # input channels that a layer has at least
 _MOVED = 128  # of results at a time, or registers spill
-_BEGUN = 3
-"""Steps that are asked for before warps have parts; two or six were 1% slower at 1024 to 256."""
-_HELD = {1: 160, 2: 160, 3: 104}
-"""Registers of a thread, by teams, for sums and for what the epilogue reads for channels."""
 
 
 # Fitted to 111 times of ResNet-50's layers at batch 32: 6% off in the mean.
@@ -257,11 +258,11 @@ def _entry(config: HopperTeamsConfig) -> Entry:
         {
             **constants, "BN": tile.columns, "BN2": tile.rest, "BK": tile.depth,
             "MOVED": tile.moved, "TEAMS": tile.teams, "STAGES": tile.stages,
-            "TAPS_INNER": config.taps_inner, "BEGUN": _BEGUN,
+            "TAPS_INNER": config.taps_inner, "BEGUN": BEGUN,
             "MATRIX": config.matrix,
         },
         moved_functions(
-            config.epilogue, tile.width // 2, tile.width, _HELD[tile.teams]
+            config.epilogue, tile.width // 2, tile.width, HELD[tile.teams]
         ),
         pointers,
         integers,

@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from saccade.kernels.cuda.conv2d.hopper_code import _places, corner_of
+from saccade.kernels.cuda.conv2d.hopper_code import _places, corner_of, known_of
 
 
 @gluon.jit
@@ -329,18 +329,6 @@ def move_in(e, m, col, bar, place):
     PART: gl.constexpr = e.block_shape[1]
     for i in gl.static_range(place.shape[1] // PART):
         tma.async_load(e, [m, col + i * PART], bar, place.slice(i * PART, PART, dim=1))
-
-
-@gluon.jit
-def known_of(
-    col, k, extra, layout: gl.constexpr, BN: gl.constexpr, KNOWN: gl.constexpr
-):  # fmt: skip
-    """What the epilogue reads for a block's channels, asked for now, or where it is to be found."""
-    known = extra
-    if KNOWN is not None:
-        channel = col + gl.arange(0, BN, layout=gl.SliceLayout(0, layout))
-        known = KNOWN(channel, channel < k * 8, extra)
-    return known
 
 
 @gluon.jit
