@@ -62,7 +62,7 @@ class LimbChunk:
         tiles: First tile of rows, one past the last.
         blocks: First panel, one past the last.
         panels: Where panels of float32 are, sixteen columns of a row side by side.
-        number: Of the first of these among those of all groups.
+        number: Tells them from other chunks' panels; the same where those are the same.
         copy: Copies the limbs of a tile's rows, between two steps of the reduction.
         finish: Does with a tile's stored sums of a panel what is to be done.
         fetch: Asks for the results of a tile and a panel, from one row to another.
@@ -126,10 +126,7 @@ class LimbProducts:
             what = chunk.number * g.steps + start
             with k.when(self.split.get().differs(what)):
                 self.split.set(what)
-                with k.range(first, end) as number:
-                    source = chunk.panels + number * g.inner * ROWS
-                    to = self.panels + (number - first) * g.part * STEP
-                    LimbPanel(k, source, g.inner, to).split(start, stop, ragged=self.ragged)
+                self._split(chunk, start, stop)
             with k.range(*chunk.tiles) as tile:
                 chunk.copy(tile, start, stop)
                 sums = self.sums + (tile - chunk.tiles[0]) * g.kept * size
@@ -139,6 +136,14 @@ class LimbProducts:
                 with k.when(stop.equals(g.steps)), k.range(first, end) as number:
                     stored = sums + (number - first) * size
                     chunk.finish(tile, number, BlockSums(k, stored, self.height, ROWS))
+
+    def _split(self, chunk: LimbChunk, start: Int, stop: Int) -> None:
+        """Steps of a chunk's panels."""
+        k, g, (first, end) = self.k, self.g, chunk.blocks
+        with k.range(first, end) as number:
+            source = chunk.panels + number * g.inner * ROWS
+            to = self.panels + (number - first) * g.part * STEP
+            LimbPanel(k, source, g.inner, to).split(start, stop, ragged=self.ragged)
 
     def _block(self, chunk: LimbChunk, block: _LimbBlock, sums: Ptr) -> None:
         """Steps of a block of sums, which are what was stored before or zero."""

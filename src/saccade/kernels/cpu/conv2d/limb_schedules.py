@@ -20,14 +20,16 @@ __all__ = ["LimbSchedule", "LimbWork"]
 
 # Cycles of two cores of an Emerald Rapids that were alone, fitted with those of `conv2d.limbs` to
 # 209 layers of seven networks, 13% off in the mean: of 32 elements whose limbs are copied; of 32
-# rows of a panel, which come from memory; of a step of one tile of sums, six products of two tiles.
+# rows of a panel, which come from memory. By the instruction's own rate: of a step of one tile of
+# sums, six products of two tiles.
 _SPLIT, _SPLIT_PANEL, _PRODUCTS = 20, 440, 6 * 16
-# As many times that as a step takes there: 2.3 was measured beside a busy thread of the same core,
-# which slows vectors down by half of that. A lone tile of rows takes a fifth more.
+# As many times that as a step is taken to take: less was fitted to cores that are alone, 2.3 was
+# measured beside a busy thread of the same core, which slows vectors down by half of that, and with
+# 1.15 ViT-B/16 at batch 1 lost there. A lone tile of rows takes a fifth more.
 _CROWDED, _LONE = 1.25, 1.2
-# The same: of a block of sums beside its steps (zeros or what was stored, the wait for the last
-# product); of a vector of sums (to scratch, back, through the epilogue and to its place); of a
-# chunk.
+# Fitted as well: of a block of sums beside its steps (zeros or what was stored, the wait for the
+# last product); of a vector of sums (to scratch, back, through the epilogue and to its place). By
+# eye, twice what was fitted: of a chunk.
 _BLOCK, _FINISHED, _CLAIM = 60, 6, 4000
 _UNEVEN = 0.2
 """Of the time of a thread's chunks, more where it has one alone, a half of it where two: threads

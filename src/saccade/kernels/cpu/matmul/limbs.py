@@ -106,7 +106,8 @@ class _LimbProduct:
             def source(tile: Int) -> Ptr:
                 return self._a(batch) + tile * height * g.a_m
 
-            number = cell.group * self.grid.blocks + cell.blocks[0]
+            # Matrices lie further apart than there are panels; batches may share one.
+            number = batch[0] * g.b_0 + batch[1] * g.b_1 + cell.blocks[0]
             self.products.multiply(
                 LimbChunk((first, end), cell.blocks, panels, number, copy, finish, fetch, source)
             )

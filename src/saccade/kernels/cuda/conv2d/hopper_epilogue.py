@@ -15,7 +15,7 @@ from saccade.ir.expr import parse, subtrees
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
 
 __all__ = [
-    "beside_tiles", "by_channel", "gluon_epilogue_of", "gluon_fetch_of", "gluon_known_of",
+    "beside_tiles", "gluon_epilogue_of", "gluon_fetch_of", "gluon_known_of",
     "gluon_prologue_of", "moved_functions", "tile_bytes", "tiles_of",
 ]  # fmt: skip
 
@@ -58,7 +58,7 @@ def tiles_of(code: EpilogueCode) -> tuple[str, ...]:
     return tuple(f"e{i}" for i in _used(code) if _is_tile(code[i]))
 
 
-def by_channel(code: EpilogueCode) -> int | None:
+def _by_channel(code: EpilogueCode) -> int | None:
     """How many operands vary along channels; None if one that is no tile varies along rows."""
     kinds = [code[i].split()[1] for i in _used(code) if not _is_tile(code[i])]
     if any(kind[0] + kind[2:] != "000" for kind in kinds):
@@ -141,7 +141,7 @@ def moved_functions(code: EpilogueCode, sums: int, columns: int, most: int) -> d
         columns: Output channels of a tile.
         most: Registers of a thread for sums and for what is read for channels.
     """
-    operands = by_channel(code)
+    operands = _by_channel(code)
     # A thread has two neighbours in eight channels.
     known = bool(operands) and sums + (operands or 0) * columns // 4 <= most
     functions = {"EPILOGUE": gluon_epilogue_of(code, moved=True, rounded=True, known=known)}
