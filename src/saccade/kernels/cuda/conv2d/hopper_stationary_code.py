@@ -82,17 +82,10 @@ def take_programs(
         tma.async_load(w, [col, i * BK], bar, ws.index(i))
         if i == 0:
             for team in gl.static_range(TEAMS):
-                for t in gl.static_range(BEGUN):
-                    tile = first + team + t // STEPS * apart
-                    ask_pixels(
-                        x, xs, bars, t % STEPS, team * STAGES + t, tile < tiles, tile, p, q,
-                        STRIDE_H, STRIDE_W, BM, BK, MATRIX,
-                    )  # fmt: skip
-                if e is not None:
-                    ask_added(
-                        e, ys, bars, team * RESULTS, added, first + team < tiles,
-                        (first + team) * BM, col,
-                    )  # fmt: skip
+                begin_team(
+                    x, e, xs, ys, bars, team, first + team, apart, tiles, p, q, col, STRIDE_H,
+                    STRIDE_W, BM, BK, STEPS, STAGES, added, RESULTS, BEGUN, MATRIX,
+                )  # fmt: skip
     if TEAMS == 2:
         gl.warp_specialize(
             [
@@ -140,6 +133,24 @@ def _share(k, BN: gl.constexpr, TEAMS: gl.constexpr):
     parts = gl.cdiv(k * 8, BN)
     col = gl.program_id(0) % parts * BN
     return col, gl.program_id(0) // parts * TEAMS, gl.num_programs(0) // parts * TEAMS
+
+
+@gluon.jit
+def begin_team(
+    x, e, xs, ys, bars, TEAM: gl.constexpr, first, apart, tiles, p, q, col, STRIDE_H: gl.constexpr,
+    STRIDE_W: gl.constexpr, BM: gl.constexpr, BK: gl.constexpr, STEPS: gl.constexpr,
+    STAGES: gl.constexpr, added: gl.constexpr, RESULTS: gl.constexpr, BEGUN: gl.constexpr,
+    MATRIX: gl.constexpr,
+):  # fmt: skip
+    """Ask for what a team's first tile begins with, whose number is `first`."""
+    for t in gl.static_range(BEGUN):
+        tile = first + t // STEPS * apart
+        ask_pixels(
+            x, xs, bars, t % STEPS, TEAM * STAGES + t, tile < tiles, tile, p, q, STRIDE_H, STRIDE_W,
+            BM, BK, MATRIX,
+        )  # fmt: skip
+    if e is not None:
+        ask_added(e, ys, bars, TEAM * RESULTS, added, first < tiles, first * BM, col)
 
 
 @gluon.jit
